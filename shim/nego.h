@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RINGWAY_NEGO_H
+#define RINGWAY_NEGO_H
+
+/*
+ * The rendezvous: how the two ends of a TCP connection that both run the shim find each other on one host, without a byte in
+ * the stream, a thread, a daemon or a wait. PROTOCOL.md has every message; this is what the rest of the shim calls.
+ *
+ * Everything makes progress inside calls that the program makes anyway. No function here blocks, touches errno or allocates
+ * from the program's heap. Failure of any kind ends with the connection on TCP and a counted reason.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "nego_state.h"
+#include "ringbuf/reasons.h"
+
+struct conn;
+
+/* Sets the first due point from RINGWAY_AFTER. The caller creates the record (connect, accept). */
+void nego_conn_init(struct nego_part *np);
+
+/*
+ * One step of progress on a connection of which nego_due() said yes, or whose nego_wait_fd() became readable. `fd` is any
+ * descriptor number of the connection in this process. The caller holds no lane lock: both are tried for here, and if either
+ * is taken the step is left for later. At most a dozen system calls, and only while an attempt is under way.
+ */
+void nego_poke(struct conn *c, int fd);
+
+/*
+ * The hidden fd that becomes readable when the peer has moved, or -1. A call that is about to sleep on the connection adds
+ * it (POLLIN) to what it sleeps on, so that a client blocked in its recv() takes part.
+ */
+int nego_wait_fd(const struct conn *c);
+
+/*
+ * Ends what is under way and closes its sockets; an offer leaves the name space. On close, or when the connection is pinned
+ * or shared. `why` is counted unless it is REASON_NONE; the connection never negotiates again.
+ */
+void nego_abandon(struct conn *c, enum reason why);
+
+/* In the child of a fork: drops this process's copies of what the parent has under way. The parent goes on. */
+void nego_fork_child(void);
+
+/* Before an exec that goes through: every offer and dial of this process is withdrawn, the connections keep their state. */
+void nego_withdraw_all(void);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RINGWAY_NEGO_STATE_H
+#define RINGWAY_NEGO_STATE_H
+
+/*
+ * The part of a connection record that the rendezvous keeps.
+ *
+ * The record is shared by every process that holds the connection, file descriptors are not: sockets of an attempt that is
+ * under way stand in a table private to one process (nego.c), and `pid` and `slot` say which process and which row. Only the
+ * one process that holds the connection negotiates, so nothing here is written by two at once; the record of a connection
+ * with several holders is left alone.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum nego_phase {
+	NEGO_IDLE,	/* below the threshold, or between two attempts */
+	NEGO_OFFERED,	/* connector: the listener stands, nobody has introduced itself */
+	NEGO_DIALLED,	/* acceptor: HELLO is sent, VERDICT is awaited */
+	NEGO_AGREED,	/* both ends have the segment: the switch has the rest */
+	NEGO_OVER,	/* given up: never looked at again */
+};
+
+#define NEGO_NEVER UINT64_MAX
+
+struct nego_part {
+	uint64_t due_calls;	/* nego_poke() is due at this many data calls on the connection; NEGO_NEVER: no more */
+	uint64_t due_bytes;	/* or at this many bytes, both directions together */
+	uint64_t first_ns;	/* CLOCK_MONOTONIC_COARSE of the first attempt */
+	uint32_t attempts;	/* pokes so far, the exponent of the distance to the next */
+	uint32_t phase;		/* enum nego_phase */
+	uint32_t slot;		/* row + 1 in the private table of `pid`, 0: none */
+	int32_t pid;
+};
+
+/* The only thing that a data call on plain TCP pays: two compares. */
+static inline bool nego_due(const struct nego_part *np, uint64_t calls, uint64_t bytes)
+{
+	return calls >= np->due_calls || bytes >= np->due_bytes;
+}
+
+#endif
