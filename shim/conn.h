@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RINGWAY_CONN_H
+#define RINGWAY_CONN_H
+
+/*
+ * The connection record: one end of a TCP connection, its two lanes, and every call that may be made on it.
+ *
+ * Records live in one shared anonymous mapping made before main(), so parent and child of a fork see one truth, and a pointer
+ * to a record is valid in both. What a record points to (segment, bells) was made while one process held it and is inherited
+ * at the same addresses and numbers.
+ *
+ * Lock order. There are two locks in a record, one a lane, and one rule: tx before rx, and nothing else is ever taken while
+ * one is held: no lock of another connection, of the fd table, or of libc. A call never sleeps, and never calls into the
+ * program's code, with a lane locked. Data calls take one lane; close, shutdown, pin and the rendezvous take both.
+ *
+ * Errors. Functions below return a count, 0, or -errno and leave errno alone, except where a comment says "as the libc call":
+ * those are what the wrappers return to the program.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <netinet/in.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "conn_state.h"
+#include "frame.h"
+#include "lane_lock.h"
+#include "nego_state.h"
+#include "ringbuf/doorbell.h"
+#include "ringbuf/reasons.h"
+#include "ringbuf/ring.h"
+#include "ringbuf/segment.h"
+
+struct msghdr;
+
+enum conn_role {
+	CONN_UNKNOWN,	/* inherited or received: stays on TCP */
+	CONN_CONNECTED,	/* the program called connect(): offers */
+	CONN_ACCEPTED,	/* came from accept(): dials */
+};
+
+#define CONN_MAX_HOLDERS 6	/* processes known by pid; a record with more is never swept */
+
+/* A frame of which the kernel took only a part: the rest goes out before anything else on the lane. */
+struct frame_rest {
+	uint8_t bytes[FRAME_SIZE];
+	uint8_t done;
+	uint8_t len;	/* 0: nothing is owed */
+};
+
+/* The direction that this end sends. Written under the tx lock unless a comment says otherwise. */
+struct lane_tx {
+	struct lane_lock lock;
+	_Atomic uint8_t mode;	/* enum lane_mode: what the data calls look at; follows from state */
+	_Atomic uint8_t state;	/* enum tx_state; conn_tx_set() alone writes it */
+	uint16_t voided;	/* announcements voided in a row */
+	_Atomic int32_t in_calls;	/* plain calls inside the kernel now */
+	_Atomic uint64_t tcp_bytes;	/* program bytes that the kernel took */
+	_Atomic uint64_t calls;
+	struct ring_tx ring;
+	uint64_t announced_pos;	/* S */
+	uint32_t announced_seq;
+	uint32_t sends_since_look;	/* ring sends since the kernel's socket was last asked about its health */
+	uint32_t full_seen;	/* a send found no room: the next room is an edge for EPOLLOUT */
+	uint32_t hold_after;	/* voids before the next send is held */
+	struct frame_rest rest;
+	uint64_t tcp_base;	/* tcp_bytes when the lane left TCP */
+};
+
+/* The direction that this end receives. */
+struct lane_rx {
+	struct lane_lock lock;
+	_Atomic uint8_t mode;
+	_Atomic uint8_t state;	/* enum rx_state; conn_rx_set() alone writes it */
+	uint8_t eof;		/* the kernel said end of stream */
+	uint8_t shut;		/* shutdown(SHUT_RD) was called */
+	_Atomic int32_t in_calls;
+	_Atomic uint64_t tcp_bytes;	/* program bytes taken from the kernel */
+	_Atomic uint64_t calls;
+	struct ring_rx ring;
+	uint64_t cap_pos;	/* S of the acknowledged announcement: no read from TCP goes past it */
+	uint32_t acked_seq;
+	uint32_t looks_skipped;	/* empty polls since the kernel's socket was last asked */
+	uint32_t ends;		/* ends of stream and errors noticed: part of the edge count */
+	int32_t pending_errno;	/* an error that a look took from the kernel: told to the program once */
+};
+
+/* Where sleepers of this end are woken; made by the rendezvous, -1 until then. */
+struct conn_bells {
+	int32_t rx_fd;		/* data arrived, an announcement, an end */
+	int32_t tx_fd;		/* room, an acknowledgement */
+	uint64_t key;			/* datagrams to us begin with it */
+	struct bell_address peer_rx;	/* rung when we have put data, or announced */
+	struct bell_address peer_tx;	/* rung when we have made room, or acknowledged */
+};
+
+union conn_addr {
+	struct sockaddr any;
+	struct sockaddr_in in;
+	struct sockaddr_in6 in6;
+};
+
+struct conn {
+	struct lane_tx tx __attribute__((aligned(64)));
+	struct lane_rx rx __attribute__((aligned(64)));
+
+	/* Read by every call, seldom written. */
+	uint8_t role __attribute__((aligned(64)));	/* enum conn_role */
+	_Atomic uint8_t live;		/* 0 in a free record */
+	_Atomic uint8_t linked;		/* the segment is mapped and both ends know each other */
+	_Atomic uint8_t nonblock;	/* O_NONBLOCK of the file description */
+	_Atomic uint8_t shared;		/* more than one process has held it: locks and counts are atomic from now on */
+	_Atomic uint8_t reason;		/* enum reason: why it is on TCP; REASON_NONE while nothing speaks against a ring */
+	_Atomic uint8_t pinned;		/* reason is final */
+	_Atomic uint8_t have_addr;
+	_Atomic int32_t rcv_lowat;
+	_Atomic int64_t rcv_timeout_ns;	/* SO_RCVTIMEO, 0: for ever */
+	_Atomic int64_t snd_timeout_ns;
+	_Atomic uint64_t last_busy_tick;	/* conn_tick() of the last ring byte received: the hint of conn_recently_busy() */
+
+	uint32_t index;
+	uint32_t generation;	/* grows each time the record is used anew */
+	_Atomic uint32_t next_free;
+	_Atomic int32_t nr_holders;
+	_Atomic int32_t holder_pid[CONN_MAX_HOLDERS];	/* 0: free slot, -1: reserved for a child being forked */
+
+	struct conn_bells bells;
+	struct segment_map segment;	/* valid while linked */
+	uint64_t nonce[2];		/* ours */
+	uint64_t peer_nonce[2];
+	union conn_addr local, peer;	/* conn_learn_addresses() */
+	uint64_t cookie;		/* SO_COOKIE, with the addresses */
+	struct nego_part nego;
+	uint32_t stats_slot;		/* row + 1 in the statistics segment of the process that opened it, 0: none */
+	uint32_t switches;
+};
+
+/* ---- set-up and records (conn.c) --------------------------------------------------------------------------------- */
+
+/* Maps the arena. Before main, once. A failure leaves every connection on TCP. */
+int conn_arena_init(void);
+
+/*
+ * A TCP connection appeared under `fd` in this process: connect() returned 0 or EINPROGRESS, or accept() a descriptor. Makes
+ * no system call. Returns NULL when no record is to be had: the fd then is the kernel's alone. The caller installs it in
+ * the fd table. `nonblock` is what the caller knows of O_NONBLOCK.
+ */
+struct conn *conn_opened(enum conn_role role, bool nonblock);
+
+/* connect() failed for good: gives a record back that never carried a byte. */
+void conn_discard(struct conn *c);
+
+/*
+ * The last descriptor of this process for it is about to be closed (`fd`, still open). Call before the real close, after the
+ * fd table has forgotten it. If no other process holds the record this ends the lanes as kernel TCP would: a reset if program bytes are
+ * unread in the ring, else frames are drained so that the kernel says FIN. Frees the record. Never blocks, but for the rest
+ * of a frame on a full socket, and that bounded.
+ */
+void conn_release(struct conn *c, int fd);
+
+/* fcntl(F_SETFL), ioctl(FIONBIO) and the like succeeded on a descriptor of it. */
+void conn_set_nonblock(struct conn *c, bool on);
+
+/*
+ * Stays on TCP from now on for `why`, if it still can: a lane that is on a ring goes on there. Returns true if both
+ * lanes are on TCP for good, false if one is on a ring.
+ */
+bool conn_pin(struct conn *c, enum reason why);
+
+/* Fills local, peer and cookie once. 0 or -errno. */
+int conn_learn_addresses(struct conn *c, int fd);
+
+/* Every live record, for sweeps and `ringway ps`: calls fn for each that this process holds. */
+void conn_for_each_held(void (*fn)(struct conn *c, void *arg), void *arg);
+
+struct conn *conn_at(uint32_t index);
+
+/* ---- processes (conn_process.c) ---------------------------------------------------------------------------------- */
+
+/*
+ * fork: `held` lists the distinct connections of the process's fd table. prepare marks each shared and reserves the child's hold,
+ * before the fork; then parent() or child() after it, or cancel() if it failed. No lock is held across a fork.
+ */
+void conn_fork_prepare(struct conn *const *held, unsigned nr);
+void conn_fork_parent(struct conn *const *held, unsigned nr);
+void conn_fork_child(struct conn *const *held, unsigned nr);
+void conn_fork_cancel(struct conn *const *held, unsigned nr);
+
+/*
+ * exec is about to happen and `fd` stays open in the new program, which cannot see the rings. A lane on TCP stays there, and the
+ * connection is pinned. One on a ring whose last holder this is gets a reset, so that nobody waits for bytes that
+ * nobody will move.
+ */
+void conn_exec(struct conn *c, int fd);
+
+/*
+ * The process is about to end (exit, _exit, exec of a close-on-exec fd): what close would do to the peer's view, without
+ * closing. The connection can still be used by destructors that run later.
+ */
+void conn_exit_flush(struct conn *c, int fd);
+
+/* ---- what the rendezvous calls (conn_link.c) --------------------------------------------------------------------- */
+
+/* Everything the rendezvous has agreed on. */
+struct conn_link {
+	struct segment_map segment;	/* mapped and verified; the connection owns it from now on */
+	unsigned tx_lane;		/* 0 at the connector, 1 at the acceptor */
+	struct conn_bells bells;	/* both bells of this end, both ports of the peer */
+	uint64_t nonce[2], peer_nonce[2];
+};
+
+/*
+ * Both lane locks, for the rendezvous and whoever needs the counts to stand still: 0, or -EBUSY if a lane is locked or a
+ * plain call is inside the kernel.
+ */
+int conn_trylock_both(struct conn *c);
+void conn_unlock_both(struct conn *c);
+
+/* The rendezvous succeeded; both lanes may be announced from now on. Caller holds both locks. Cannot fail. */
+void conn_linked(struct conn *c, const struct conn_link *l);
+
+/* From now on blocking calls sleep in poll, with nego_wait_fd() among the descriptors, rather than inside recv(). */
+void conn_seek(struct conn *c);
+
+/* ---- data (conn_recv.c, conn_send.c): as the libc call, but -errno in the value ------------------------------------ */
+
+/* `m` is NULL, or takes msg_flags, msg_namelen and msg_controllen as recvmsg() would set them. */
+ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr, int flags, struct msghdr *m);
+ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr, int flags, const struct msghdr *m);
+ssize_t conn_recv(struct conn *c, int fd, void *buf, size_t len, int flags);
+ssize_t conn_send(struct conn *c, int fd, const void *buf, size_t len, int flags);
+ssize_t conn_sendfile(struct conn *c, int fd, int in_fd, off_t *off, size_t count);
+int conn_shutdown(struct conn *c, int fd, int how);
+/* Bytes that FIONREAD/SIOCINQ and SIOCOUTQ report. */
+int conn_inq(struct conn *c, int fd);
+int conn_outq(struct conn *c, int fd);
+
+/* ---- readiness (conn_ready.c) ------------------------------------------------------------------------------------ */
+
+/*
+ * How poll, select and epoll see a connection.
+ *
+ *   conn_is_plain()       both lanes are TCP and nothing is under way: the kernel knows everything, nothing below applies
+ *   conn_kernel_events()  what to ask the kernel about the program's fd, given what the program wants: while tx is on a ring
+ *                         POLLOUT is not the kernel's to say; while rx is on a ring POLLIN there means a frame or an end
+ *   conn_ready()          the answer to the program. `kernel` is what the kernel said (0 if it was not asked). May look at the
+ *                         kernel's socket to take frames and ends; never blocks. Every bit of `want` that holds, and
+ *                         POLLHUP, POLLERR, POLLRDHUP as poll() gives them.
+ *   conn_arm()            says to the peer that somebody sleeps, for POLLIN and POLLOUT of `want`; true if there is something
+ *                         already and the caller must not sleep. After the sleep, conn_disarm() with the same `want`.
+ *   conn_bell_fd()        the fd to sleep on for POLLIN or POLLOUT, -1 if the lane has no bell. It is readable when rung;
+ *                         conn_disarm() drains it.
+ */
+bool conn_is_plain(const struct conn *c);
+short conn_kernel_events(const struct conn *c, short want);
+short conn_ready(struct conn *c, int fd, short want, short kernel);
+bool conn_arm(struct conn *c, short want);
+void conn_disarm(struct conn *c, short want);
+int conn_bell_fd(const struct conn *c, short event);
+
+/*
+ * Edge triggering: two counters that move when something new arrived since the last look. rx: bytes arrived in the ring and ends
+ * noticed; constant while the lane is on TCP, where the kernel's edge counts. tx: room after a send that found none.
+ */
+uint64_t conn_rx_edge(struct conn *c);
+uint64_t conn_tx_edge(struct conn *c);
+
+/* Ring bytes came in during the last few waits of this thread or process: worth polling before sleeping. */
+bool conn_recently_busy(const struct conn *c);
+uint64_t conn_tick(void);
+void conn_tick_advance(void);	/* once a wait */
+
+#endif

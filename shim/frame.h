@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RINGWAY_FRAME_H
+#define RINGWAY_FRAME_H
+
+/*
+ * Frames: Ringway's own bytes in the TCP stream (PROTOCOL.md section 5). A frame is a function of both ends' nonces, the lane
+ * and a position, so the receiver computes the one that must come and compares bytes: nothing is parsed.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FRAME_SIZE 32
+
+enum frame_type {
+	FRAME_SWITCH = 1,	/* the lane leaves TCP here */
+	FRAME_PROBE = 2,	/* nothing: makes the kernel find out whether the peer's socket is alive */
+};
+
+/* `sender_nonce` is of the end that writes the frame; `pos` is the lane's TCP byte count at the frame, 0 in a probe. */
+void frame_make(uint8_t out[FRAME_SIZE], enum frame_type type, const uint64_t sender_nonce[2],
+		const uint64_t receiver_nonce[2], uint64_t pos);
+
+/* Do the first `len` bytes (up to a whole frame) agree? */
+bool frame_matches(const uint8_t expected[FRAME_SIZE], const uint8_t *got, size_t len);
+
+#endif

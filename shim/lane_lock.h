@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RINGWAY_LANE_LOCK_H
+#define RINGWAY_LANE_LOCK_H
+
+/*
+ * The lock of one lane. It lies in a record that forked processes share, it is held for a copy and never across a sleep.
+ *
+ * Alone (one thread, a record that no fork has ever shared) taking it is a plain store. Otherwise it is a compare and
+ * exchange, and a futex where two meet. A holder that died is noticed by the waiter's timeout and taken over from. A
+ * signal handler that finds its own thread holding the lane is told -EDEADLK and lets its call fall back; nothing waits
+ * for itself.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/single_threaded.h>
+
+#include "ringbuf/atomic.h"
+
+struct lane_lock {
+	_Atomic uint32_t owner;	/* thread id, 0: free; the top bit: somebody waits */
+};
+
+#define LANE_LOCK_WAITERS UINT32_C(0x80000000)
+#define LANE_LOCK_ALONE UINT32_C(0x7fffffff)	/* held by the only thread there is */
+
+/* 0; 1 if the lane was taken over from a holder that died; -EDEADLK if this thread holds it already. */
+int lane_lock_concurrent(struct lane_lock *l);
+void lane_unlock_concurrent(struct lane_lock *l);
+bool lane_trylock_concurrent(struct lane_lock *l);
+
+/* In a forked child, before anything else: the thread has another id. */
+void lane_lock_fork_child(void);
+
+static inline bool lane_is_alone(bool shared)
+{
+	return __libc_single_threaded && !shared;
+}
+
+/* A hint, for statistics and tests. */
+static inline bool lane_is_locked(const struct lane_lock *l)
+{
+	return load_relaxed(&((struct lane_lock *)l)->owner) != 0;
+}
+
+static inline int lane_lock(struct lane_lock *l, bool shared)
+{
+	if (likely(lane_is_alone(shared)) && likely(load_relaxed(&l->owner) == 0)) {
+		store_relaxed(&l->owner, LANE_LOCK_ALONE);
+		fence_compiler();
+		return 0;
+	}
+	return lane_lock_concurrent(l);
+}
+
+/* False if it is locked, by whomever. */
+static inline bool lane_trylock(struct lane_lock *l, bool shared)
+{
+	if (lane_is_alone(shared)) {
+		if (load_relaxed(&l->owner) != 0)
+			return false;
+		store_relaxed(&l->owner, LANE_LOCK_ALONE);
+		fence_compiler();
+		return true;
+	}
+	return lane_trylock_concurrent(l);
+}
+
+static inline void lane_unlock(struct lane_lock *l)
+{
+	if (likely(load_relaxed(&l->owner) == LANE_LOCK_ALONE)) {
+		fence_compiler();
+		store_release(&l->owner, 0);
+		return;
+	}
+	lane_unlock_concurrent(l);
+}
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RINGWAY_WAIT_H
+#define RINGWAY_WAIT_H
+
+/*
+ * The one place where a data call waits: spin briefly, arm, look again, sleep in ppoll() on the program's own fd, the bell of
+ * the lane, and the fd of a rendezvous under way. No lane is locked meanwhile.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct conn;
+
+enum wait_for {
+	WAIT_RX,	/* bytes, an end, an error */
+	WAIT_TX,	/* room, an acknowledgement, an error */
+};
+
+#define WAIT_FOREVER INT64_MAX
+
+/* When a wait that starts now for timeout_ns ends, on CLOCK_MONOTONIC; 0 is for ever, as SO_RCVTIMEO has it. */
+int64_t wait_deadline(int64_t timeout_ns);
+
+/*
+ * Returns 0 when it is worth trying again (which is not a promise), -EAGAIN past the deadline, -EINTR when a signal handler
+ * ran that interrupts this call: one without SA_RESTART, or any while a timeout is set.
+ */
+int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns);
+
+/*
+ * How long to spin before sleeping, in nanoseconds, for a wait that could be over soon; 0: do not. Follows RINGWAY_SPIN; in
+ * `auto` it learns from the results that spin_result() reports. Shared by waits on one connection and on many.
+ */
+uint32_t spin_budget_ns(void);
+void spin_result(bool hit, uint32_t spent_ns);
+
+/* Runs the spin by the budget: true as soon as `ready(arg)` is, false when the budget is spent. */
+bool spin_until(bool (*ready)(void *arg), void *arg);
+
+/* CLOCK_MONOTONIC, in nanoseconds. */
+int64_t now_ns(void);
+
+#endif
