@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Readiness of connections whose bytes do not all come through the kernel. READINESS.md has the whole picture; this is
+ * what the rest of the shim calls.
+ *
+ * A connection is *adopted* from the moment its segment is agreed on: from then on the kernel's word about its fd is not
+ * the program's (frames look like data, the send buffer of an idle socket looks like room), and poll, select and epoll
+ * derive their answer from the rings and the kernel together. Before that they are the kernel's own.
+ */
+#ifndef RINGWAY_SHIM_READY_H
+#define RINGWAY_SHIM_READY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct conn;
+
+/*
+ * Called by the rendezvous when both bells exist and before the peer is told that we agree. Takes the connection's
+ * registrations out of the program's epoll sets and under derivation. May be called with both lane locks held; takes
+ * set locks. 0, or why it cannot be now, in which case nothing has changed:
+ *   -EAGAIN   a one-shot registration whose state only the kernel knows; possible after the program's next EPOLL_CTL_MOD
+ *   -EXDEV    a registration under a number that the connection no longer has in this process
+ *   -EMFILE, -ENOMEM, -ELOOP and others of the kernel: no room for the inner set
+ */
+int ready_adopt(struct conn *c);
+
+/* The opposite: the link came to nothing, or both lanes are back on TCP. Registrations return to the kernel. */
+void ready_disown(struct conn *c);
+
+/*
+ * Something may have made the connection readable or writable, or ended it, without a ring of its bells and without an
+ * edge on its TCP socket: a lane changed roads, this process wrote or took the frame that did it, a waiter drained the
+ * bells for somebody else. Callable with any lock held and from a signal handler; never blocks.
+ */
+void ready_changed(struct conn *c);
+
+/*
+ * The number `fd` of the connection is about to be closed by this process (`last`: no other number of this process
+ * names it). Called before the kernel's close, because a registration can only be removed under a living number.
+ */
+void ready_forget(struct conn *c, int fd, bool last);
+
+/* The rendezvous waits for `fd` (hidden) to become readable: it joins, or leaves, every wait for the connection. */
+void ready_watch(struct conn *c, int fd);
+void ready_unwatch(struct conn *c, int fd);
+
+/*
+ * What poll(2) would say of `fd`, an adopted connection, now: any of POLLIN, POLLRDNORM, POLLOUT, POLLWRNORM, POLLPRI,
+ * POLLRDHUP, POLLERR, POLLHUP, whether asked for or not. Takes the frames that lie in the kernel's buffer.
+ */
+uint32_t ready_mask(struct conn *c, int fd);
+
+#endif
