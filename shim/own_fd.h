@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The shim's own file descriptors. The program must never meet them: they are close-on-exec, sit above its soft limit
+ * where the hard limit allows (own_fd.c says how), and to every wrapper their numbers are closed ones. Where a program
+ * asks for such a number itself (dup2), ours moves away first; hence the holder, which is told the new number.
+ */
+#ifndef RINGWAY_SHIM_OWN_FD_H
+#define RINGWAY_SHIM_OWN_FD_H
+
+#pragma GCC visibility push(hidden)
+
+int own_fd_init(void);
+
+/*
+ * Takes over fd (just created by us, close-on-exec, still at a low number) and moves it out of the program's sight.
+ * Returns the new number, or -EMFILE where there is no room that would not starve the program; the old number is closed
+ * in either case. *holder (may be NULL: then the fd cannot move later, and dup2 onto it is refused with EBUSY) is
+ * written with the new number now, and again should it have to move; it must stay valid until own_fd_close().
+ * Async-signal-safe, no allocation.
+ */
+int own_fd_adopt(int fd, int *holder);
+
+/* Closes a hidden fd and frees its number. Quietly ignores a negative one. */
+void own_fd_close(int fd);
+
+/* The program claims this hidden number: 0 once ours has moved away, or -EBUSY. */
+int own_fd_evict(int fd);
+
+/* The soft limit of open files as the program set it. */
+unsigned long own_fd_limit(void);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The functions that ours stand in front of: real_read() is read() of the next object. A pointer is never NULL: it
+ * starts as a stub that looks its function up at the first call, so calls made before our constructor work, and a call
+ * made from inside that look-up ends in the bare system call. Inside the shim a plain read() would be our own wrapper:
+ * always say which one is meant, real_NAME() or a system call of ringbuf/sys.h.
+ */
+#ifndef RINGWAY_SHIM_REAL_H
+#define RINGWAY_SHIM_REAL_H
+
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+/* Put in front of every wrapper's definition; all else in the object is hidden. */
+#define EXPORT __attribute__((visibility("default")))
+
+#pragma GCC visibility push(hidden)
+
+#define CALL(ret, name, nr, params, ...) extern ret(*real_##name) params;
+#define CALL_BARE(ret, name, nr, params, ...) extern ret(*real_##name) params;
+#define CALL_VA(ret, name, nr, params, last, ...) extern ret(*real_##name) params;
+#define EXPORT_ONLY(name)
+#include "calls.def"
+#undef CALL
+#undef CALL_BARE
+#undef CALL_VA
+#undef EXPORT_ONLY
+
+/* Looks every name up, so that no later call has to. Called once by init.c; may allocate. */
+void real_resolve_all(void);
+
+/* The bare system call in libc's convention (-1 and errno): for wrappers that pass on what libc has no function for. */
+long raw_syscall(long nr, long a, long b, long c, long d, long e, long f);
+
+#pragma GCC visibility pop
+
+#endif
