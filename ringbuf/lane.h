@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The words by which a lane moves to the ring: announce and void are the sender's, ack is the receiver's. What they mean
+ * and when they are written is the switch's business; here is only how they are read and written without tearing.
+ * Sequence numbers start at 1; 0 means never. The writer keeps its own copies and never reads these back.
+ */
+#ifndef RINGWAY_RINGBUF_LANE_H
+#define RINGWAY_RINGBUF_LANE_H
+
+#include "ringbuf/layout.h"
+
+/* Sender: from byte `at` of the TCP stream on, bytes will be in the ring, unless this announcement is voided. */
+static inline void lane_announce(struct lane_ctl *ctl, uint32_t seq, uint64_t at)
+{
+	/*
+	 * A reader that sees half of the new pair must be able to tell: take the number away, then change the position. The fence
+	 * pairs with the one in lane_announced().
+	 */
+	peer_publish_u32(&ctl->tx_state.announce_seq, 0);
+	fence_full();
+	peer_publish_u64(&ctl->tx_state.announce_at, at);
+	peer_publish_u32(&ctl->tx_state.announce_seq, seq);
+}
+
+/* Receiver: the announcement that stands, or 0. Ask lane_voided() afterwards. */
+static inline uint32_t lane_announced(const struct lane_ctl *ctl, uint64_t *at)
+{
+	uint32_t seq = peer_read_u32(&ctl->tx_state.announce_seq);
+
+	if (!seq)
+		return 0;
+	*at = peer_read_u64(&ctl->tx_state.announce_at);
+	fence_acquire();
+	return peer_read_u32(&ctl->tx_state.announce_seq) == seq ? seq : 0;
+}
+
+/* Sender: the announcement `seq` and those before it will not be carried out. Before the system call that sends data. */
+static inline void lane_void(struct lane_ctl *ctl, uint32_t seq)
+{
+	peer_publish_u32(&ctl->tx_state.void_seq, seq);
+	fence_full();
+}
+
+/* Receiver: has `seq` been voided? Numbers wrap; a distance of 2^31 is never reached. */
+static inline bool lane_voided(const struct lane_ctl *ctl, uint32_t seq)
+{
+	uint32_t voided = peer_read_u32(&ctl->tx_state.void_seq);
+
+	return voided && (int32_t)(voided - seq) >= 0;
+}
+
+/* Receiver: agreed, no byte past `at` will be handed out as data unless `seq` is voided. */
+static inline void lane_ack(struct lane_ctl *ctl, uint32_t seq)
+{
+	peer_publish_u32(&ctl->rx_state.ack_seq, seq);
+	fence_full();
+}
+
+/* Sender: has the receiver agreed to exactly this announcement? */
+static inline bool lane_acked(const struct lane_ctl *ctl, uint32_t seq)
+{
+	return seq && peer_read_u32(&ctl->rx_state.ack_seq) == seq;
+}
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What lies in a segment: the memory that the two ends of one connection share. It is an ABI between two processes that
+ * may have loaded different builds, so every offset is asserted and SEGMENT_VERSION changes with any of them.
+ *
+ *      0  struct segment_header   written once by the creator, before the memfd is passed
+ *    256  struct lane_ctl[0]      lane 0: the creator (the end that accepted) sends
+ *    768  struct lane_ctl[1]      lane 1: the end that connected sends
+ *   4096  ring of lane 0          ring_bytes
+ *   4096 + ring_bytes             ring of lane 1
+ *
+ * Lines are 128 bytes apart: processors fetch cache lines in pairs, and two writers in one pair would disturb each other
+ * as if they shared a line. Both processes can write every byte of a segment, so each word is a peer_* type: the side
+ * that owns it writes it, and keeps the truth in private memory.
+ */
+#ifndef RINGWAY_RINGBUF_LAYOUT_H
+#define RINGWAY_RINGBUF_LAYOUT_H
+
+#include "ringbuf/untrusted.h"
+
+#define SEGMENT_MAGIC UINT64_C(0x31796177676e6972) /* "ringway1" in memory */
+#define SEGMENT_VERSION 1
+#define SEGMENT_LINE 128
+#define SEGMENT_CTL_BYTES 4096
+
+#define RING_BYTES_MIN (UINT32_C(1) << 12)
+#define RING_BYTES_MAX (UINT32_C(1) << 30)
+#define RING_BYTES_DEFAULT (UINT32_C(1) << 18)
+
+/* Lanes are named by who sends. */
+enum lane_index {
+	LANE_OF_CREATOR = 0,
+	LANE_OF_ATTACHER = 1,
+	NR_LANES = 2,
+};
+
+struct segment_header {
+	peer_u64 magic;
+	peer_u32 version;
+	peer_u32 header_bytes;  /* SEGMENT_CTL_BYTES */
+	peer_u32 ring_bytes;    /* of each lane; a power of two */
+	peer_u32 reserved;
+	peer_u64 segment_bytes; /* of the whole memfd */
+};
+
+/*
+ * A wake word: the state of the side whose line it lies on, for the other side to read after it has published something.
+ * The low two bits are a state, the next are flags by which the owner asks for attention, the upper half counts the threads
+ * and processes of the owner that sleep (it means nothing to the other side).
+ *
+ *   WAKE_AWAKE    not asleep, may go to sleep at any moment: the other side fences between its publication and its look
+ *   WAKE_ARMED    about to sleep or asleep: the other side swaps it to AWAKE and rings the bell, once
+ *   WAKE_POLLING  not asleep, and promises a membarrier before it sleeps: the other side need not fence
+ */
+#define WAKE_AWAKE UINT32_C(0)
+#define WAKE_ARMED UINT32_C(1)
+#define WAKE_POLLING UINT32_C(2)
+#define WAKE_STATE_MASK UINT32_C(3)
+/* Set by the word's owner: "look at my cold words" (announce, ack, void) or "look at the kernel socket" (frames). */
+#define WAKE_ATTN_WORDS UINT32_C(4)
+#define WAKE_ATTN_KERNEL UINT32_C(8)
+#define WAKE_ATTN_MASK (WAKE_ATTN_WORDS | WAKE_ATTN_KERNEL)
+#define WAKE_SLEEPER (UINT32_C(1) << 16)
+#define WAKE_SLEEPERS_MAX (UINT32_C(0xffff) << 16)
+
+/* Bytes of the stream that can travel in the sender's hot line itself, beside the tail. */
+#define LANE_EXPRESS_BYTES 32
+
+struct lane_ctl {
+	/* The sender's hot line: the receiver polls it. */
+	struct {
+		peer_u64 tail_pos;     /* bytes before this position are in the ring */
+		peer_u32 wake;         /* the sender's state, as it waits for room */
+		peer_u32 reserved;
+		peer_u64 express_pos;  /* see ring.h: equals tail_pos while express holds the bytes before it */
+		peer_u64 express[LANE_EXPRESS_BYTES / 8];
+		uint8_t pad[SEGMENT_LINE - 24 - LANE_EXPRESS_BYTES];
+	} tx;
+	/* The receiver's position: the sender reads it only when it seems to be out of room, so storing it costs little. */
+	struct {
+		peer_u64 head_pos;     /* bytes before this position have been taken */
+		uint8_t pad[SEGMENT_LINE - 8];
+	} rx;
+	/* The receiver's state: read by the sender after each publication, written rarely. */
+	struct {
+		peer_u32 wake;         /* the receiver's state, as it waits for bytes */
+		peer_u32 ack_seq;      /* the announcement that the receiver has agreed to */
+		uint8_t pad[SEGMENT_LINE - 8];
+	} rx_state;
+	/* The sender's words of the switch; see lane.h. */
+	struct {
+		peer_u64 announce_at;  /* S, a count of bytes of the TCP stream */
+		peer_u32 announce_seq; /* 0 = never announced */
+		peer_u32 void_seq;     /* announcements up to this one are void */
+		uint8_t pad[SEGMENT_LINE - 16];
+	} tx_state;
+};
+
+#define SEGMENT_LANE_OFFSET(lane) (2 * SEGMENT_LINE + (lane) * sizeof(struct lane_ctl))
+#define SEGMENT_RING_OFFSET(lane, ring_bytes) (SEGMENT_CTL_BYTES + (uint64_t)(lane) * (ring_bytes))
+#define SEGMENT_BYTES(ring_bytes) SEGMENT_RING_OFFSET(NR_LANES, ring_bytes)
+
+_Static_assert(sizeof(peer_u64) == 8 && sizeof(peer_u32) == 4, "words have no hidden lock");
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "words work between processes");
+_Static_assert(sizeof(struct segment_header) == 32, "ABI");
+_Static_assert(offsetof(struct segment_header, segment_bytes) == 24, "ABI");
+_Static_assert(sizeof(struct lane_ctl) == 4 * SEGMENT_LINE, "ABI");
+_Static_assert(offsetof(struct lane_ctl, tx.express_pos) == 16, "ABI");
+_Static_assert(offsetof(struct lane_ctl, tx.pad) <= 64, "tail and express bytes share one cache line");
+_Static_assert(offsetof(struct lane_ctl, rx.head_pos) == SEGMENT_LINE, "ABI");
+_Static_assert(offsetof(struct lane_ctl, rx_state.wake) == 2 * SEGMENT_LINE, "ABI");
+_Static_assert(offsetof(struct lane_ctl, tx_state.announce_at) == 3 * SEGMENT_LINE, "ABI");
+_Static_assert(SEGMENT_LANE_OFFSET(NR_LANES) <= SEGMENT_CTL_BYTES, "the control words fit in front of the rings");
+
+#endif

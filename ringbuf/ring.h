@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The byte ring: single producer, single consumer, free-running 64-bit positions, tail - head <= size. What is inlined
+ * here runs for every message; ring.c holds creation and what runs once a lap, wake.h the sleeping.
+ *
+ * struct ring_tx and struct ring_rx are the private halves. The peer cannot reach them, but the shim keeps them in memory
+ * shared with forked children, so they hold no pointer that differs between relatives (segments are mapped before the
+ * fork) and their words are written in an order that survives the death of the writer: bytes, own position, published position.
+ * Whoever calls holds the lane's lock; only wake.h's functions may be called without it.
+ */
+#ifndef RINGWAY_RINGBUF_RING_H
+#define RINGWAY_RINGBUF_RING_H
+
+#include <errno.h>
+#include <string.h>
+#include <sys/types.h>
+
+#include "ringbuf/barrier.h"
+#include "ringbuf/doorbell.h"
+#include "ringbuf/layout.h"
+
+/* A large copy is published in steps, so that the other side works on the first part while the rest is copied. */
+#define RING_STEP_BYTES (UINT32_C(1) << 14)
+/* After so many reads in a row without sleeping a receiver promises a membarrier, see WAKE_POLLING. */
+#define RING_POLLING_AFTER 64
+
+/* What both halves need to wake the peer and to be woken. */
+struct ring_bells {
+	struct bell_address peer; /* the bell that wakes the peer's side of this lane */
+	struct bell_address own;  /* of bell_fd */
+	int bell_fd;              /* wakes us; -1 = none */
+	_Atomic uint32_t bell_due; /* BELL_*: may bell_fd be readable? */
+};
+
+enum { BELL_CLEAR, BELL_MAYBE, BELL_RUNG };
+
+/* Counted where it happens, for tests and benchmarks; under the lane's lock but for wakes. */
+struct ring_counts {
+	_Atomic uint32_t rings;  /* bells rung at the peer */
+	_Atomic uint32_t fences; /* fences paid after a publication */
+	_Atomic uint32_t heavy;  /* membarriers issued */
+	_Atomic uint32_t sleeps; /* times that arming found nothing to do */
+};
+
+struct ring_tx {
+	uint8_t *data;
+	struct lane_ctl *ctl;
+	uint64_t mask;      /* size - 1 */
+	uint64_t tail_pos;  /* the truth; ctl->tx.tail_pos is for the peer */
+	uint64_t head_seen; /* the last head that was read and found good */
+	struct ring_bells bells;
+	struct ring_counts counts;
+};
+
+struct ring_rx {
+	const uint8_t *data;
+	struct lane_ctl *ctl;
+	uint64_t mask;
+	uint64_t head_pos;  /* the truth; ctl->rx.head_pos is for the peer */
+	uint64_t tail_seen; /* the last tail that was read and found good */
+	uint32_t streak;    /* reads since the last sleep, up to RING_POLLING_AFTER */
+	struct ring_bells bells;
+	struct ring_counts counts;
+};
+
+/* Both start at position 0. `data` is the lane's ring, `ring_bytes` a power of two. */
+void ring_tx_init(struct ring_tx *tx, struct lane_ctl *ctl, void *data, uint32_t ring_bytes);
+void ring_rx_init(struct ring_rx *rx, struct lane_ctl *ctl, const void *data, uint32_t ring_bytes);
+
+/* After a holder of the lane died in the middle: publish our truth again. The caller rings the bell. */
+void ring_tx_recover(struct ring_tx *tx);
+void ring_rx_recover(struct ring_rx *rx);
+
+/* Reads the peer's position: 0, or -EPROTO where it lies (then nothing was changed). */
+int ring_tx_refresh(struct ring_tx *tx);
+int ring_rx_refresh(struct ring_rx *rx);
+
+/* wake.c: what follows a publication when the peer's wake word is not plain POLLING. The peer's WAKE_ATTN_* flags. */
+uint32_t ring_tx_notify_slow(struct ring_tx *tx);
+uint32_t ring_rx_notify_slow(struct ring_rx *rx);
+void ring_rx_enter_polling(struct ring_rx *rx);
+
+static inline uint64_t ring_tx_bytes(const struct ring_tx *tx)
+{
+	return tx->mask + 1;
+}
+
+static inline uint64_t ring_rx_bytes(const struct ring_rx *rx)
+{
+	return rx->mask + 1;
+}
+
+/* Copies whose length is most often tiny: two overlapping moves instead of a call. */
+static inline void ring_copy(void *to, const void *from, size_t len)
+{
+	if (likely(len <= 16)) {
+		uint8_t *t = to;
+		const uint8_t *f = from;
+
+		if (len >= 8) {
+			uint64_t first, last;
+
+			memcpy(&first, f, 8);
+			memcpy(&last, f + len - 8, 8);
+			memcpy(t, &first, 8);
+			memcpy(t + len - 8, &last, 8);
+		} else if (len >= 4) {
+			uint32_t first, last;
+
+			memcpy(&first, f, 4);
+			memcpy(&last, f + len - 4, 4);
+			memcpy(t, &first, 4);
+			memcpy(t + len - 4, &last, 4);
+		} else if (len) {
+			uint8_t first = f[0], middle = f[len / 2], last = f[len - 1];
+
+			t[0] = first;
+			t[len / 2] = middle;
+			t[len - 1] = last;
+		}
+		return;
+	}
+	memcpy(to, from, len);
+}
+
+/*
+ * ---- Sending ----
+ */
+
+/*
+ * Free bytes. Reads the peer's line only if fewer than `want` are known to be free; the result may be smaller or larger
+ * than `want`. -EPROTO where the peer's head lies.
+ */
+static inline ssize_t ring_tx_room(struct ring_tx *tx, size_t want)
+{
+	uint64_t room = tx->mask + 1 - (tx->tail_pos - tx->head_seen);
+
+	if (likely(room >= want))
+		return (ssize_t)room;
+	if (unlikely(ring_tx_refresh(tx) < 0))
+		return -EPROTO;
+	return (ssize_t)(tx->mask + 1 - (tx->tail_pos - tx->head_seen));
+}
+
+/* Bytes that the peer has not taken yet, as far as it says (SIOCOUTQ). */
+static inline ssize_t ring_tx_queued(struct ring_tx *tx)
+{
+	if (unlikely(ring_tx_refresh(tx) < 0))
+		return -EPROTO;
+	return (ssize_t)(tx->tail_pos - tx->head_seen);
+}
+
+/* Copies to `pos`, which lies in the free part that ring_tx_room() reported. Not published. The next position. */
+static inline uint64_t ring_put(struct ring_tx *tx, uint64_t pos, const void *buf, size_t len)
+{
+	uint64_t off = pos & tx->mask;
+	uint64_t straight = tx->mask + 1 - off;
+
+	if (likely(len <= straight)) {
+		ring_copy(tx->data + off, buf, len);
+	} else {
+		memcpy(tx->data + off, buf, straight);
+		memcpy(tx->data, (const uint8_t *)buf + straight, len - straight);
+	}
+	return pos + len;
+}
+
+/* Everything before `pos` is the peer's from now on. Pairs with ring_rx_refresh(). Follow it with ring_tx_notify(). */
+static inline void ring_publish(struct ring_tx *tx, uint64_t pos)
+{
+	tx->tail_pos = pos;
+	peer_publish_u64(&tx->ctl->tx.tail_pos, pos);
+}
+
+/*
+ * Wakes the receiver if it sleeps. One load where it polls: the fence between our publication and that load is the
+ * receiver's membarrier (ring_rx_arm). The peer's WAKE_ATTN_* flags, most often 0; they stay set until
+ * ring_tx_take_attention().
+ */
+static inline uint32_t ring_tx_notify(struct ring_tx *tx)
+{
+	fence_compiler();
+	if (likely(load_relaxed(&tx->ctl->rx_state.wake.peer_word) == WAKE_POLLING && barrier_registered()))
+		return 0;
+	return ring_tx_notify_slow(tx);
+}
+
+/*
+ * Sends as much of `buf` as there is room for: bytes taken, 0 when full, -EPROTO. Published, but the receiver still has
+ * to be notified. A large copy that finds the receiver asleep should be cut by the caller into RING_STEP_BYTES
+ * with a notify after the first.
+ */
+static inline ssize_t ring_write(struct ring_tx *tx, const void *buf, size_t len)
+{
+	ssize_t room = ring_tx_room(tx, len);
+	size_t done = 0;
+
+	if (unlikely(room < 0))
+		return room;
+	if (len > (size_t)room)
+		len = (size_t)room;
+	if (likely(len <= RING_STEP_BYTES)) {
+		if (likely(len))
+			ring_publish(tx, ring_put(tx, tx->tail_pos, buf, len));
+		return (ssize_t)len;
+	}
+	while (done < len) {
+		size_t step = len - done < RING_STEP_BYTES ? len - done : RING_STEP_BYTES;
+
+		ring_publish(tx, ring_put(tx, tx->tail_pos, (const uint8_t *)buf + done, step));
+		done += step;
+	}
+	return (ssize_t)len;
+}
+
+/*
+ * ---- Receiving ----
+ */
+
+/*
+ * Bytes to read. Reads the peer's line only if none are known; 0 = empty now, -EPROTO where the peer's tail lies.
+ */
+static inline ssize_t ring_rx_avail(struct ring_rx *rx)
+{
+	uint64_t avail = rx->tail_seen - rx->head_pos;
+
+	if (likely(avail))
+		return (ssize_t)avail;
+	if (unlikely(ring_rx_refresh(rx) < 0))
+		return -EPROTO;
+	return (ssize_t)(rx->tail_seen - rx->head_pos);
+}
+
+/* The same, but looks at the peer's line anyway unless `want` bytes are known (MSG_WAITALL, FIONREAD). */
+static inline ssize_t ring_rx_avail_min(struct ring_rx *rx, size_t want)
+{
+	uint64_t avail = rx->tail_seen - rx->head_pos;
+
+	if (avail >= want)
+		return (ssize_t)avail;
+	if (unlikely(ring_rx_refresh(rx) < 0))
+		return -EPROTO;
+	return (ssize_t)(rx->tail_seen - rx->head_pos);
+}
+
+/* Copies from `pos`, which lies in the part that ring_rx_avail() reported. Nothing is consumed. The next position. */
+static inline uint64_t ring_get(const struct ring_rx *rx, uint64_t pos, void *buf, size_t len)
+{
+	uint64_t off = pos & rx->mask;
+	uint64_t straight = rx->mask + 1 - off;
+
+	if (likely(len <= straight)) {
+		ring_copy(buf, rx->data + off, len);
+	} else {
+		memcpy(buf, rx->data + off, straight);
+		memcpy((uint8_t *)buf + straight, rx->data, len - straight);
+	}
+	return pos + len;
+}
+
+/* The bytes at `pos` that lie in one piece: for senders of files and for peeks that need no copy. */
+static inline const void *ring_peek(const struct ring_rx *rx, uint64_t pos, size_t *len)
+{
+	uint64_t off = pos & rx->mask;
+	uint64_t straight = rx->mask + 1 - off;
+
+	if (*len > straight)
+		*len = straight;
+	return rx->data + off;
+}
+
+/*
+ * Everything before `pos` is free from now on. Pairs with ring_tx_refresh(). A sender that sleeps for room is woken when
+ * a quarter of the ring is crossed, not at each byte: it cannot have filled the ring without three crossings
+ * still to come, so the fence and the look are paid four times a lap.
+ */
+static inline void ring_consume_to(struct ring_rx *rx, uint64_t pos)
+{
+	uint64_t crossed = (rx->head_pos ^ pos) & ~(rx->mask >> 2);
+
+	rx->head_pos = pos;
+	peer_publish_u64(&rx->ctl->rx.head_pos, pos);
+	if (unlikely(crossed))
+		ring_rx_notify_slow(rx);
+	if (unlikely(rx->streak < RING_POLLING_AFTER) && ++rx->streak == RING_POLLING_AFTER)
+		ring_rx_enter_polling(rx);
+}
+
+static inline void ring_consume(struct ring_rx *rx, size_t len)
+{
+	ring_consume_to(rx, rx->head_pos + len);
+}
+
+/* Takes up to `len` bytes: their number, 0 when empty, -EPROTO. */
+static inline ssize_t ring_read(struct ring_rx *rx, void *buf, size_t len)
+{
+	ssize_t avail = ring_rx_avail(rx);
+	size_t done = 0;
+
+	if (unlikely(avail < 0))
+		return avail;
+	if (len > (size_t)avail)
+		len = (size_t)avail;
+	if (likely(len <= RING_STEP_BYTES)) {
+		if (likely(len))
+			ring_consume_to(rx, ring_get(rx, rx->head_pos, buf, len));
+		return (ssize_t)len;
+	}
+	while (done < len) {
+		size_t step = len - done < RING_STEP_BYTES ? len - done : RING_STEP_BYTES;
+
+		ring_consume_to(rx, ring_get(rx, rx->head_pos, (uint8_t *)buf + done, step));
+		done += step;
+	}
+	return (ssize_t)len;
+}
+
+#endif

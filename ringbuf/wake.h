@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Sleeping on a lane. Every wait has this shape, and no other is safe:
+ *
+ *	for (;;) {
+ *		... is there something to do? (spin here by policy)
+ *		if (ring_rx_sleep_begin(rx))
+ *			continue;               something came: look again
+ *		... ppoll on rx->bells.bell_fd, the program's fd, ...
+ *		ring_rx_sleep_end(rx, bell was readable);
+ *	}
+ *
+ * Several threads and processes may sleep on one lane. The bell is level: it stays readable until a later
+ * sleep_begin() drains it, so all that sleep are woken. Whoever drains it and then does not sleep rings it
+ * again for the others. Sleepers are counted in the wake word itself, in one atomic step with the state,
+ * so that nobody takes back an arming that another sleeper relies on. A sleeper that was killed stays
+ * counted; that costs a needless bell now and then, nothing else.
+ *
+ * An epoll set that waits on a lane is one sleeper: sleep_begin() when it stops polling the lane, sleep_end() when it takes
+ * it up again.
+ *
+ * These functions may be called without the lane's lock; begin and end come in pairs.
+ */
+#ifndef RINGWAY_RINGBUF_WAKE_H
+#define RINGWAY_RINGBUF_WAKE_H
+
+#include "ringbuf/ring.h"
+
+/*
+ * Drains what an earlier sleep left, arms, fences (with a membarrier if we were POLLING), looks again. true: there are bytes
+ * (or a lie: ring_rx_avail() tells), or the sender asks for attention; not armed by us any more, do not call
+ * sleep_end(). false: armed and counted, sleep until bell_fd is readable, then call sleep_end().
+ */
+bool ring_rx_sleep_begin(struct ring_rx *rx);
+void ring_rx_sleep_end(struct ring_rx *rx, bool rung);
+
+/*
+ * The same for a sender that waits for room. true as soon as a quarter of the ring, or `want` bytes if that is less,
+ * are free. The receiver rings when it crosses a quarter, so what is waited for is never more than a quarter.
+ */
+bool ring_tx_sleep_begin(struct ring_tx *tx, size_t want);
+void ring_tx_sleep_end(struct ring_tx *tx, bool rung);
+
+/* Room that makes a sender writable, and that sleep_begin() waits for. */
+static inline size_t ring_tx_low_water(const struct ring_tx *tx, size_t want)
+{
+	size_t quarter = (size_t)((tx->mask + 1) >> 2);
+
+	return want < quarter ? want : quarter;
+}
+
+/* No membarrier may be needed on this lane any more (see barrier_disable()): POLLING -> AWAKE, with the last one. */
+void ring_rx_leave_polling(struct ring_rx *rx);
+
+/*
+ * Asks the other side of the lane to look: sets WAKE_ATTN_* flags in our own wake word, and wakes the peer if it
+ * sleeps on this lane. What is to be looked at has been published before.
+ */
+void ring_tx_raise_attention(struct ring_tx *tx, uint32_t flags);
+void ring_rx_raise_attention(struct ring_rx *rx, uint32_t flags);
+
+/* The peer's flags, cleared: take them first, then look, so that a later request is not lost. One load if there are none. */
+uint32_t ring_tx_take_attention(struct ring_tx *tx);
+uint32_t ring_rx_take_attention(struct ring_rx *rx);
+
+#endif
