@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: MIT
+"""The modes in which every script runs. Not the full product: each row is there for what it alone would find."""
+import collections
+
+Mode = collections.namedtuple("Mode", "name layout family who after spin warm ring")
+
+
+def _mode(layout, family, who, after, spin, warm, ring=None):
+    words = [layout, f"v{family}", who, f"after-{after}", f"spin-{spin}", "warm" if warm else "cold"]
+    if ring:
+        words.append(f"ring-{ring}")
+    return Mode("-".join(words), layout, family, who, None if after == "default" else after, spin, warm, ring)
+
+
+MODES = (
+    # Both lanes on rings from the first step on.
+    _mode("procs", "4", "both", "0", "0", True),
+    _mode("procs", "4", "both", "0", "auto", True),
+    _mode("procs", "6", "both", "default", "0", True),
+    _mode("procs", "m", "both", "default", "auto", True),
+    # A ring so small that everything wraps and fills.
+    _mode("procs", "4", "both", "0", "0", True, ring=4096),
+    # The switch falls between the steps, wherever they lead to it.
+    _mode("procs", "4", "both", "0", "auto", False),
+    _mode("procs", "6", "both", "0", "0", False),
+    _mode("procs", "4", "both", "default", "0", False),
+    # One end only: never a switch, never a difference.
+    _mode("procs", "4", "A", "0", "auto", True),
+    _mode("procs", "4", "B", "0", "0", True),
+    _mode("procs", "m", "A", "default", "0", False),
+    _mode("procs", "6", "B", "default", "auto", False),
+    # Preloaded, not enabled.
+    _mode("procs", "4", "dormant", "0", "0", True),
+    # Both ends in one process, and in one thread.
+    _mode("threads", "4", "both", "0", "auto", True),
+    _mode("threads", "6", "both", "0", "0", False),
+    _mode("one", "4", "both", "0", "0", True),
+    _mode("one", "m", "both", "default", "auto", True),
+    _mode("one", "4", "both", "0", "auto", False),
+)
