@@ -23,14 +23,12 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-#include "conn_state.h"
-#include "frame.h"
-#include "lane_lock.h"
-#include "nego_state.h"
-#include "ringbuf/doorbell.h"
-#include "ringbuf/reasons.h"
-#include "ringbuf/ring.h"
-#include "ringbuf/segment.h"
+#include "ringbuf/stats.h"
+#include "ringbuf/transport.h"
+#include "shim/conn_state.h"
+#include "shim/frame.h"
+#include "shim/lane_lock.h"
+#include "shim/nego_state.h"
 
 struct msghdr;
 
@@ -40,32 +38,27 @@ enum conn_role {
 	CONN_ACCEPTED,	/* came from accept(): dials */
 };
 
-#define CONN_MAX_HOLDERS 6	/* processes known by pid; a record with more is never swept */
-
-/* A frame of which the kernel took only a part: the rest goes out before anything else on the lane. */
-struct frame_rest {
-	uint8_t bytes[FRAME_SIZE];
-	uint8_t done;
-	uint8_t len;	/* 0: nothing is owed */
-};
+#define CONN_MAX (UINT32_C(1) << 17)	/* records; every index is below it */
+#define CONN_MAX_HOLDERS 6		/* processes known by pid; a record with more is never swept */
 
 /* The direction that this end sends. Written under the tx lock unless a comment says otherwise. */
 struct lane_tx {
 	struct lane_lock lock;
 	_Atomic uint8_t mode;	/* enum lane_mode: what the data calls look at; follows from state */
 	_Atomic uint8_t state;	/* enum tx_state; conn_tx_set() alone writes it */
-	uint16_t voided;	/* announcements voided in a row */
+	uint8_t rest_done;	/* of the SWITCH frame: bytes that the kernel has taken; the lane's state says whether it is owed */
+	uint8_t probed;		/* a probe was sent since the peer's end was seen */
 	_Atomic int32_t in_calls;	/* plain calls inside the kernel now */
 	_Atomic uint64_t tcp_bytes;	/* program bytes that the kernel took */
 	_Atomic uint64_t calls;
-	struct ring_tx ring;
+	_Atomic uint64_t full_seq;	/* sends that found no room in the ring: each makes the next room an edge */
+	_Atomic uint64_t room_seq;	/* the last full_seq after which room was seen */
 	uint64_t announced_pos;	/* S */
 	uint32_t announced_seq;
-	uint32_t sends_since_look;	/* ring sends since the kernel's socket was last asked about its health */
-	uint32_t full_seen;	/* a send found no room: the next room is an edge for EPOLLOUT */
-	uint32_t hold_after;	/* voids before the next send is held */
-	struct frame_rest rest;
-	uint64_t tcp_base;	/* tcp_bytes when the lane left TCP */
+	uint16_t voids;		/* announcements voided in a row */
+	uint16_t hold_at;	/* the next send is held when voids reaches this */
+	uint16_t hold_step;
+	uint16_t sends_since_look;	/* after the peer's end: sends since the kernel's socket was asked about its health */
 };
 
 /* The direction that this end receives. */
@@ -73,26 +66,19 @@ struct lane_rx {
 	struct lane_lock lock;
 	_Atomic uint8_t mode;
 	_Atomic uint8_t state;	/* enum rx_state; conn_rx_set() alone writes it */
-	uint8_t eof;		/* the kernel said end of stream */
-	uint8_t shut;		/* shutdown(SHUT_RD) was called */
+	_Atomic uint8_t shut;	/* shutdown(SHUT_RD) was called */
+	uint8_t dead;		/* the stream cannot be trusted any more: the kernel's socket is not read again */
 	_Atomic int32_t in_calls;
 	_Atomic uint64_t tcp_bytes;	/* program bytes taken from the kernel */
 	_Atomic uint64_t calls;
-	struct ring_rx ring;
 	uint64_t cap_pos;	/* S of the acknowledged announcement: no read from TCP goes past it */
 	uint32_t acked_seq;
-	uint32_t looks_skipped;	/* empty polls since the kernel's socket was last asked */
-	uint32_t ends;		/* ends of stream and errors noticed: part of the edge count */
-	int32_t pending_errno;	/* an error that a look took from the kernel: told to the program once */
-};
-
-/* Where sleepers of this end are woken; made by the rendezvous, -1 until then. */
-struct conn_bells {
-	int32_t rx_fd;		/* data arrived, an announcement, an end */
-	int32_t tx_fd;		/* room, an acknowledgement */
-	uint64_t key;			/* datagrams to us begin with it */
-	struct bell_address peer_rx;	/* rung when we have put data, or announced */
-	struct bell_address peer_tx;	/* rung when we have made room, or acknowledged */
+	_Atomic uint32_t looks_skipped;	/* empty reads since the kernel's socket was last asked */
+	_Atomic uint32_t ends;	/* ends of stream and errors noticed: part of the edge count */
+	_Atomic int32_t pending_errno;	/* an error that a look took from the kernel: told to the program once */
+	/* The beginning of what may be a frame, taken out of the kernel so that its socket is not readable for nothing. */
+	uint8_t stash_len;
+	uint8_t stash[FRAME_SIZE];
 };
 
 union conn_addr {
@@ -104,6 +90,7 @@ union conn_addr {
 struct conn {
 	struct lane_tx tx __attribute__((aligned(64)));
 	struct lane_rx rx __attribute__((aligned(64)));
+	struct ring_link link __attribute__((aligned(64)));	/* link.ops is NULL until the rendezvous has made one */
 
 	/* Read by every call, seldom written. */
 	uint8_t role __attribute__((aligned(64)));	/* enum conn_role */
@@ -117,7 +104,6 @@ struct conn {
 	_Atomic int32_t rcv_lowat;
 	_Atomic int64_t rcv_timeout_ns;	/* SO_RCVTIMEO, 0: for ever */
 	_Atomic int64_t snd_timeout_ns;
-	_Atomic uint64_t last_busy_tick;	/* conn_tick() of the last ring byte received: the hint of conn_recently_busy() */
 
 	uint32_t index;
 	uint32_t generation;	/* grows each time the record is used anew */
@@ -125,13 +111,12 @@ struct conn {
 	_Atomic int32_t nr_holders;
 	_Atomic int32_t holder_pid[CONN_MAX_HOLDERS];	/* 0: free slot, -1: reserved for a child being forked */
 
-	struct conn_bells bells;
-	struct segment_map segment;	/* valid while linked */
 	uint64_t nonce[2];		/* ours */
 	uint64_t peer_nonce[2];
 	union conn_addr local, peer;	/* conn_learn_addresses() */
 	uint64_t cookie;		/* SO_COOKIE, with the addresses */
 	struct nego_part nego;
+	_Atomic uint64_t told[4];	/* tcp_tx, tcp_rx, ring_tx, ring_rx bytes already in some process's summary */
 	uint32_t stats_slot;		/* row + 1 in the statistics segment of the process that opened it, 0: none */
 	uint32_t switches;
 };
@@ -202,14 +187,6 @@ void conn_exit_flush(struct conn *c, int fd);
 
 /* ---- what the rendezvous calls (conn_link.c) --------------------------------------------------------------------- */
 
-/* Everything the rendezvous has agreed on. */
-struct conn_link {
-	struct segment_map segment;	/* mapped and verified; the connection owns it from now on */
-	unsigned tx_lane;		/* 0 at the connector, 1 at the acceptor */
-	struct conn_bells bells;	/* both bells of this end, both ports of the peer */
-	uint64_t nonce[2], peer_nonce[2];
-};
-
 /*
  * Both lane locks, for the rendezvous and whoever needs the counts to stand still: 0, or -EBUSY if a lane is locked or a
  * plain call is inside the kernel.
@@ -217,8 +194,11 @@ struct conn_link {
 int conn_trylock_both(struct conn *c);
 void conn_unlock_both(struct conn *c);
 
-/* The rendezvous succeeded; both lanes may be announced from now on. Caller holds both locks. Cannot fail. */
-void conn_linked(struct conn *c, const struct conn_link *l);
+/*
+ * The rendezvous succeeded: c->link is complete (both bells adopted among the hidden fds, the peer's bells met), and both lanes may
+ * be announced from now on. Caller holds both locks. Cannot fail. Until then c->link is the rendezvous's to make and to close.
+ */
+void conn_linked(struct conn *c, const uint64_t nonce[2], const uint64_t peer_nonce[2]);
 
 /* From now on blocking calls sleep in poll, with nego_wait_fd() among the descriptors, rather than inside recv(). */
 void conn_seek(struct conn *c);
@@ -236,39 +216,99 @@ int conn_shutdown(struct conn *c, int fd, int how);
 int conn_inq(struct conn *c, int fd);
 int conn_outq(struct conn *c, int fd);
 
-/* ---- readiness (conn_ready.c) ------------------------------------------------------------------------------------ */
+/* ---- uses (conn_use.c) --------------------------------------------------------------------------------------------- */
+
+/*
+ * Who looks at a connection's link without a lane lock holds a use of it meanwhile, so that a close by another thread leaves the
+ * mapping and the bells until the last use is dropped. False: `fd` is not this connection any more.
+ */
+bool conn_hold(struct conn *c, int fd);
+void conn_drop(struct conn *c);
+
+/* ---- readiness ----------------------------------------------------------------------------------------------------- */
+
+/* Hints unless the lane's lock is held; safe to call under conn_hold(). */
+static inline bool conn_is_linked(const struct conn *c)
+{
+	return load_acquire(&((struct conn *)c)->linked) != 0;
+}
+
+static inline bool conn_rx_on_ring(const struct conn *c)
+{
+	enum rx_state s = load_relaxed(&((struct conn *)c)->rx.state);
+
+	return s == RX_RING || s == RX_ENDED;
+}
+
+/* While true POLLOUT is room in the ring (or, in a lane whose reader is gone, always); else it is the kernel's. */
+static inline bool conn_tx_on_ring(const struct conn *c)
+{
+	enum tx_state s = load_relaxed(&((struct conn *)c)->tx.state);
+
+	return s == TX_RING || s == TX_ORPHAN;
+}
+
+/* Bytes that the program could read from the ring; 0 while the lane is on TCP, whatever lies in the ring. */
+size_t conn_rx_avail(struct conn *c);
+/* Position up to which bytes have arrived in the ring; 0 while the lane is on TCP. Grows with each arrival. */
+uint64_t conn_rx_tail(struct conn *c);
+/* Bytes that a send could put into the ring now. */
+size_t conn_tx_room(struct conn *c);
+
+/*
+ * Takes the frames that lie in the kernel's buffer, acknowledges an announcement, notices an end. -EBUSY: another thread has the lane; 1:
+ * what poll() would say may have changed; 0: nothing new.
+ */
+int conn_frames_try(struct conn *c, int fd);
+
+/* The end of the stream or an error was noticed: reads do not block any more, once the ring is drained. */
+static inline bool conn_rx_ended(const struct conn *c)
+{
+	struct conn *m = (struct conn *)c;
+
+	return load_relaxed(&m->rx.state) == RX_ENDED || load_relaxed(&m->rx.pending_errno) != 0;
+}
+
+/* Program bytes that may be read from TCP: SIZE_MAX where the kernel's answer is the answer, else those before S. */
+size_t conn_rx_tcp_bytes(struct conn *c, int fd);
 
 /*
  * How poll, select and epoll see a connection.
  *
- *   conn_is_plain()       both lanes are TCP and nothing is under way: the kernel knows everything, nothing below applies
+ *   conn_is_plain()       nothing is linked: the kernel knows everything, nothing below applies
  *   conn_kernel_events()  what to ask the kernel about the program's fd, given what the program wants: while tx is on a ring
  *                         POLLOUT is not the kernel's to say; while rx is on a ring POLLIN there means a frame or an end
  *   conn_ready()          the answer to the program. `kernel` is what the kernel said (0 if it was not asked). May look at the
  *                         kernel's socket to take frames and ends; never blocks. Every bit of `want` that holds, and
- *                         POLLHUP, POLLERR, POLLRDHUP as poll() gives them.
- *   conn_arm()            says to the peer that somebody sleeps, for POLLIN and POLLOUT of `want`; true if there is something
- *                         already and the caller must not sleep. After the sleep, conn_disarm() with the same `want`.
- *   conn_bell_fd()        the fd to sleep on for POLLIN or POLLOUT, -1 if the lane has no bell. It is readable when rung;
- *                         conn_disarm() drains it.
+ *                         POLLHUP, POLLERR as poll() gives them.
+ *   conn_arm()            says to the peer that somebody sleeps, for POLLIN and POLLOUT of `want`, as far as those lanes
+ *                         are linked; true if there is something already and the caller must not sleep (then nothing is armed).
+ *                         After the sleep, once, conn_disarm() with the same `want`, from any thread.
+ *   conn_arm_edge()       arms even if something is unread; true only if conn_rx_edge() or conn_tx_edge() has moved past the
+ *                         values given, or the peer asks for attention
+ *   conn_bell_fd()        the fd to sleep on for POLLIN or POLLOUT, -1 if the lane has no bell
  */
 bool conn_is_plain(const struct conn *c);
 short conn_kernel_events(const struct conn *c, short want);
 short conn_ready(struct conn *c, int fd, short want, short kernel);
 bool conn_arm(struct conn *c, short want);
+bool conn_arm_edge(struct conn *c, short want, uint64_t rx_edge, uint64_t tx_edge);
 void conn_disarm(struct conn *c, short want);
 int conn_bell_fd(const struct conn *c, short event);
 
+/* The peer asks this end to look: at the switch's words or at the kernel's socket. Two loads; conn_frames_try() answers. */
+bool conn_attention(const struct conn *c);
+
 /*
- * Edge triggering: two counters that move when something new arrived since the last look. rx: bytes arrived in the ring and ends
- * noticed; constant while the lane is on TCP, where the kernel's edge counts. tx: room after a send that found none.
+ * Edges. rx: moves with every arrival in the ring and every end noticed, constant while the lane is on TCP, where the kernel's
+ * edges count. tx: moves when room appears (a third of the ring, as for sockets) after a send that found none.
  */
 uint64_t conn_rx_edge(struct conn *c);
 uint64_t conn_tx_edge(struct conn *c);
 
-/* Ring bytes came in during the last few waits of this thread or process: worth polling before sleeping. */
-bool conn_recently_busy(const struct conn *c);
-uint64_t conn_tick(void);
-void conn_tick_advance(void);	/* once a wait */
+static inline uint64_t conn_tx_full_seq(const struct conn *c)
+{
+	return load_relaxed(&((struct conn *)c)->tx.full_seq);
+}
 
 #endif
