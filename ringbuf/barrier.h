@@ -29,7 +29,7 @@ void barrier_disable(void);
 
 /*
  * Every memory access that a registered process made before is ordered against every one it makes after, and the caller's own
- * too. 0, or -errno where the kernel refuses: then nothing is ordered but the caller, see ring_rx_arm().
+ * too. 0, or -errno where the kernel refuses: then nothing is ordered but the caller, see ring_rx_sleep_begin().
  */
 int barrier_heavy(void);
 

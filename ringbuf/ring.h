@@ -58,7 +58,7 @@ struct ring_rx {
 	uint64_t mask;
 	uint64_t head_pos;  /* the truth; ctl->rx.head_pos is for the peer */
 	uint64_t tail_seen; /* the last tail that was read and found good */
-	uint32_t streak;    /* reads since the last sleep, up to RING_POLLING_AFTER */
+	_Atomic uint32_t streak; /* reads since the last sleep, up to RING_POLLING_AFTER */
 	struct ring_bells bells;
 	struct ring_counts counts;
 };
@@ -174,7 +174,7 @@ static inline void ring_publish(struct ring_tx *tx, uint64_t pos)
 
 /*
  * Wakes the receiver if it sleeps. One load where it polls: the fence between our publication and that load is the
- * receiver's membarrier (ring_rx_arm). The peer's WAKE_ATTN_* flags, most often 0; they stay set until
+ * receiver's membarrier (ring_rx_sleep_begin). The peer's WAKE_ATTN_* flags, most often 0; they stay set until
  * ring_tx_take_attention().
  */
 static inline uint32_t ring_tx_notify(struct ring_tx *tx)
@@ -186,9 +186,8 @@ static inline uint32_t ring_tx_notify(struct ring_tx *tx)
 }
 
 /*
- * Sends as much of `buf` as there is room for: bytes taken, 0 when full, -EPROTO. Published, but the receiver still has
- * to be notified. A large copy that finds the receiver asleep should be cut by the caller into RING_STEP_BYTES
- * with a notify after the first.
+ * Sends as much of `buf` as there is room for: bytes taken, 0 when full, -EPROTO. Published; the caller still has to notify
+ * the receiver. Of a large copy the first step is notified here, so that a sleeper wakes while the rest is copied.
  */
 static inline ssize_t ring_write(struct ring_tx *tx, const void *buf, size_t len)
 {
@@ -208,6 +207,8 @@ static inline ssize_t ring_write(struct ring_tx *tx, const void *buf, size_t len
 		size_t step = len - done < RING_STEP_BYTES ? len - done : RING_STEP_BYTES;
 
 		ring_publish(tx, ring_put(tx, tx->tail_pos, (const uint8_t *)buf + done, step));
+		if (!done)
+			ring_tx_notify(tx);
 		done += step;
 	}
 	return (ssize_t)len;
@@ -282,8 +283,11 @@ static inline void ring_consume_to(struct ring_rx *rx, uint64_t pos)
 	peer_publish_u64(&rx->ctl->rx.head_pos, pos);
 	if (unlikely(crossed))
 		ring_rx_notify_slow(rx);
-	if (unlikely(rx->streak < RING_POLLING_AFTER) && ++rx->streak == RING_POLLING_AFTER)
-		ring_rx_enter_polling(rx);
+	if (unlikely(load_relaxed(&rx->streak) < RING_POLLING_AFTER)) {
+		count_add(&rx->streak, 1);
+		if (load_relaxed(&rx->streak) == RING_POLLING_AFTER)
+			ring_rx_enter_polling(rx);
+	}
 }
 
 static inline void ring_consume(struct ring_rx *rx, size_t len)

@@ -102,6 +102,11 @@ static inline ssize_t sys_recvfrom(int fd, void *buf, size_t len, int flags, voi
 	return sys_call6(SYS_recvfrom, fd, (long)buf, (long)len, flags, (long)addr, (long)addr_len);
 }
 
+static inline int sys_recvmmsg(int fd, void *msgs, unsigned count, int flags)
+{
+	return (int)sys_call5(SYS_recvmmsg, fd, msgs, count, flags, 0);
+}
+
 static inline int sys_memfd_create(const char *name, unsigned flags)
 {
 	return (int)sys_call2(SYS_memfd_create, name, flags);
@@ -110,6 +115,28 @@ static inline int sys_memfd_create(const char *name, unsigned flags)
 static inline int sys_ftruncate(int fd, off_t size)
 {
 	return (int)sys_call2(SYS_ftruncate, fd, size);
+}
+
+/* `st` is a struct stat, `fs` a struct statfs; libc's are the kernel's on both machines. */
+static inline int sys_fstat(int fd, void *st)
+{
+	return (int)sys_call2(SYS_fstat, fd, st);
+}
+
+static inline int sys_fstatfs(int fd, void *fs)
+{
+	return (int)sys_call2(SYS_fstatfs, fd, fs);
+}
+
+static inline int sys_fchmod(int fd, unsigned mode)
+{
+	return (int)sys_call2(SYS_fchmod, fd, mode);
+}
+
+/* `delay` is a struct timespec. */
+static inline int sys_nanosleep(const void *delay)
+{
+	return (int)sys_call2(SYS_nanosleep, delay, 0);
 }
 
 static inline long sys_fcntl(int fd, int cmd, long arg)

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: MIT */
+/* The statistics segment's writer and reader, and the words for reasons and roads. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include "ringbuf/memfd.h"
+#include "ringbuf/stats.h"
+#include "ringbuf/sys.h"
+
+#define REASON(name, word, sentence) { word, sentence },
+static const struct {
+	const char *word, *sentence;
+} reasons[] = {
+#include "ringbuf/reasons.def"
+};
+#undef REASON
+_Static_assert(sizeof(reasons) / sizeof(reasons[0]) == NR_REASONS, "one row for each reason");
+
+static const char *const roads[] = { [ROAD_TCP] = "tcp", [ROAD_SHM] = "shm", [ROAD_VERBS] = "verbs" };
+_Static_assert(sizeof(roads) / sizeof(roads[0]) == NR_ROADS, "one word for each road");
+
+const char *reason_word(uint32_t reason)
+{
+	return reason < NR_REASONS ? reasons[reason].word : "unknown";
+}
+
+const char *reason_sentence(uint32_t reason)
+{
+	return reason < NR_REASONS ? reasons[reason].sentence : "unknown";
+}
+
+const char *stats_road_word(uint32_t road)
+{
+	return road < NR_ROADS ? roads[road] : "unknown";
+}
+
+static uint64_t segment_bytes(uint32_t nr_slots)
+{
+	return sizeof(struct stats_header) + (uint64_t)nr_slots * sizeof(struct stats_slot);
+}
+
+/* The command in field 2 may hold blanks and brackets, so fields are counted from the last bracket. */
+uint64_t stats_start_time(int pid)
+{
+	char path[32] = "/proc/", text[1024], digits[12];
+	const char *field;
+	uint64_t start = 0;
+	ssize_t got;
+	int fd, i, nr_digits = 0;
+	size_t at = 6;
+
+	if (pid <= 0)
+		return 0;
+	for (i = pid; i; i /= 10)
+		digits[nr_digits++] = (char)('0' + i % 10);
+	while (nr_digits)
+		path[at++] = digits[--nr_digits];
+	memcpy(path + at, "/stat", sizeof("/stat"));
+	fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return 0;
+	got = sys_read(fd, text, sizeof(text) - 1);
+	sys_close(fd);
+	if (got <= 0)
+		return 0;
+	text[got] = '\0';
+	field = strrchr(text, ')');
+	for (i = 2; field && i < 22; i++) {
+		field = strchr(field, ' ');
+		if (field)
+			field++;
+	}
+	for (; field && *field >= '0' && *field <= '9'; field++)
+		start = start * 10 + (uint64_t)(*field - '0');
+	return start;
+}
+
+/*
+ * ---- The writer ----
+ */
+
+int stats_create(struct stats_writer *writer, const char *program, uint32_t nr_slots)
+{
+	uint64_t bytes = segment_bytes(nr_slots);
+	struct stats_header *header;
+	long base;
+	int fd, pid = sys_getpid();
+	size_t i;
+
+	memset(writer, 0, sizeof(*writer));
+	if (!nr_slots || nr_slots > STATS_SLOTS_MAX)
+		return -EINVAL;
+	fd = memfd_create_sealed(STATS_MEMFD_NAME, bytes);
+	if (fd < 0)
+		return fd;
+	sys_fchmod(fd, 0400);
+	base = sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (sys_failed(base)) {
+		sys_close(fd);
+		return (int)base;
+	}
+	header = (struct stats_header *)base;
+	peer_publish_u32(&header->version, STATS_VERSION);
+	peer_publish_u32(&header->header_bytes, sizeof(*header));
+	peer_publish_u32(&header->slot_bytes, sizeof(struct stats_slot));
+	peer_publish_u32(&header->nr_slots, nr_slots);
+	peer_publish_u32(&header->pid, (uint32_t)pid);
+	peer_publish_u64(&header->start_time, stats_start_time(pid));
+	for (i = 0; i < STATS_PROGRAM_BYTES - 1 && program[i]; i++)
+		store_relaxed(&header->program[i], (uint8_t)program[i]);
+	peer_publish_u64(&header->magic, STATS_MAGIC);
+	writer->header = header;
+	writer->slots = (struct stats_slot *)(header + 1);
+	writer->nr_slots = nr_slots;
+	return fd;
+}
+
+void stats_abandon(struct stats_writer *writer)
+{
+	if (writer->header)
+		sys_munmap(writer->header, segment_bytes(writer->nr_slots));
+	memset(writer, 0, sizeof(*writer));
+}
+
+static void put_address(peer_u32 *to, const uint8_t *from)
+{
+	uint32_t words[4];
+	int i;
+
+	memcpy(words, from, sizeof(words));
+	for (i = 0; i < 4; i++)
+		store_relaxed(&to[i].peer_word, words[i]);
+}
+
+/* Even while the identity changes; a reader compares the generation before and after, see stats_read(). */
+struct stats_slot *stats_slot_open(struct stats_writer *writer, uint32_t index, const struct stats_identity *identity)
+{
+	struct stats_slot *slot;
+	uint32_t generation;
+
+	if (!writer->header || index >= writer->nr_slots)
+		return NULL;
+	slot = &writer->slots[index];
+	generation = (load_relaxed(&slot->generation.peer_word) + 1) & ~UINT32_C(1);
+	store_relaxed(&slot->generation.peer_word, generation);
+	fence_release();
+	stats_set(slot, fd, (uint32_t)identity->fd);
+	stats_set(slot, family, (uint32_t)identity->family);
+	stats_set(slot, local_port, identity->local_port);
+	stats_set(slot, peer_port, identity->peer_port);
+	put_address(slot->local_addr, identity->local_addr);
+	put_address(slot->peer_addr, identity->peer_addr);
+	stats_set(slot, tx_road, ROAD_TCP);
+	stats_set(slot, rx_road, ROAD_TCP);
+	stats_set(slot, reason, REASON_NONE);
+	stats_set(slot, tcp_tx_bytes, 0);
+	stats_set(slot, tcp_rx_bytes, 0);
+	stats_set(slot, ring_tx_bytes, 0);
+	stats_set(slot, ring_rx_bytes, 0);
+	stats_set(slot, nr_switches, 0);
+	stats_set(slot, nr_retreats, 0);
+	peer_publish_u32(&slot->generation, generation + 1);
+	return slot;
+}
+
+void stats_slot_set_fd(struct stats_slot *slot, int fd)
+{
+	stats_set(slot, fd, (uint32_t)fd);
+}
+
+void stats_slot_close(struct stats_slot *slot)
+{
+	if (slot)
+		peer_publish_u32(&slot->generation, (load_relaxed(&slot->generation.peer_word) + 1) & ~UINT32_C(1));
+}
+
+/*
+ * ---- The reader ----
+ */
+
+static void get_program(char *to, const struct stats_header *header)
+{
+	size_t i;
+
+	memset(to, 0, STATS_PROGRAM_BYTES);
+	for (i = 0; i < STATS_PROGRAM_BYTES - 1; i++) {
+		uint8_t c = load_relaxed(&((struct stats_header *)header)->program[i]);
+
+		if (!c)
+			break;
+		to[i] = (char)(c < 0x20 || c >= 0x7f ? '?' : c);
+	}
+}
+
+int stats_attach(struct stats_view *view, int fd)
+{
+	const struct stats_header *header;
+	uint64_t bytes;
+	uint32_t nr_slots, pid;
+	long base;
+	int ret;
+
+	memset(view, 0, sizeof(*view));
+	ret = memfd_check_sealed(fd, &bytes);
+	if (ret < 0)
+		return ret;
+	if (bytes < segment_bytes(1) || bytes > segment_bytes(STATS_SLOTS_MAX))
+		return -EPROTO;
+	base = sys_mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+	if (sys_failed(base))
+		return (int)base;
+	header = (const struct stats_header *)base;
+	nr_slots = peer_read_u32(&header->nr_slots);
+	pid = peer_read_u32(&header->pid);
+	if (peer_read_u64(&header->magic) != STATS_MAGIC || peer_read_u32(&header->version) != STATS_VERSION ||
+	    peer_read_u32(&header->header_bytes) != sizeof(*header) ||
+	    peer_read_u32(&header->slot_bytes) != sizeof(struct stats_slot) || !nr_slots || nr_slots > STATS_SLOTS_MAX ||
+	    segment_bytes(nr_slots) != bytes || pid > INT32_MAX) {
+		sys_munmap((void *)base, bytes);
+		return -EPROTO;
+	}
+	view->header = header;
+	view->slots = (const struct stats_slot *)(header + 1);
+	view->nr_slots = nr_slots;
+	view->bytes = bytes;
+	view->pid = pid;
+	view->start_time = peer_read_u64(&header->start_time);
+	get_program(view->program, header);
+	return 0;
+}
+
+void stats_detach(struct stats_view *view)
+{
+	if (view->header)
+		sys_munmap((void *)view->header, view->bytes);
+	memset(view, 0, sizeof(*view));
+}
+
+static void get_address(uint8_t *to, const peer_u32 *from)
+{
+	uint32_t words[4];
+	int i;
+
+	for (i = 0; i < 4; i++)
+		words[i] = peer_read_u32(&from[i]);
+	memcpy(to, words, sizeof(words));
+}
+
+bool stats_read(const struct stats_view *view, uint32_t index, struct stats_connection *out)
+{
+	const struct stats_slot *slot;
+	uint32_t generation, family, local_port, peer_port, fd, tx_road, rx_road;
+
+	if (index >= view->nr_slots)
+		return false;
+	slot = &view->slots[index];
+	generation = peer_read_u32(&slot->generation);
+	if (!(generation & 1))
+		return false;
+	memset(out, 0, sizeof(*out));
+	fd = peer_read_u32(&slot->fd);
+	family = peer_read_u32(&slot->family);
+	local_port = peer_read_u32(&slot->local_port);
+	peer_port = peer_read_u32(&slot->peer_port);
+	get_address(out->identity.local_addr, slot->local_addr);
+	get_address(out->identity.peer_addr, slot->peer_addr);
+	tx_road = peer_read_u32(&slot->tx_road);
+	rx_road = peer_read_u32(&slot->rx_road);
+	out->reason = index_within(peer_read_u32(&slot->reason), NR_REASONS);
+	out->tcp_tx_bytes = peer_read_u64(&slot->tcp_tx_bytes);
+	out->tcp_rx_bytes = peer_read_u64(&slot->tcp_rx_bytes);
+	out->ring_tx_bytes = peer_read_u64(&slot->ring_tx_bytes);
+	out->ring_rx_bytes = peer_read_u64(&slot->ring_rx_bytes);
+	out->nr_switches = peer_read_u32(&slot->nr_switches);
+	out->nr_retreats = peer_read_u32(&slot->nr_retreats);
+	fence_acquire();
+	if (peer_read_u32(&slot->generation) != generation)
+		return false;
+	if (fd > INT32_MAX || (family != AF_INET && family != AF_INET6) || local_port > UINT16_MAX ||
+	    peer_port > UINT16_MAX || tx_road >= NR_ROADS || rx_road >= NR_ROADS)
+		return false;
+	out->identity.fd = (int)fd;
+	out->identity.family = (int)family;
+	out->identity.local_port = (uint16_t)local_port;
+	out->identity.peer_port = (uint16_t)peer_port;
+	out->tx_road = (enum stats_road)tx_road;
+	out->rx_road = (enum stats_road)rx_road;
+	return true;
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Both halves of every sleep: the waker's look after a publication and the sleeper's arming before it waits. The two
+ * sides of a lane are mirror images, so each function works on a wake word and a set of bells.
+ */
+#include <time.h>
+
+#include "ringbuf/sys.h"
+#include "ringbuf/wake.h"
+
+static uint32_t wake_state(uint32_t word)
+{
+	return word & WAKE_STATE_MASK;
+}
+
+static bool wake_swap(peer_u32 *word, uint32_t *old, uint32_t new)
+{
+	return compare_exchange(&word->peer_word, old, new);
+}
+
+/*
+ * The waker. The fence orders our publication before the look; it pairs with the one in arm(). ARMED is taken away by one
+ * waker only, who then owes the bell. A peer that writes other states deprives nobody but itself.
+ */
+static uint32_t wake_peer(peer_u32 *peer_word, struct ring_bells *bells, struct ring_counts *counts)
+{
+	uint32_t word;
+
+	fence_full();
+	count_add(&counts->fences, 1);
+	word = peer_read_u32(peer_word);
+	while (wake_state(word) == WAKE_ARMED) {
+		if (!wake_swap(peer_word, &word, word & ~WAKE_STATE_MASK))
+			continue;
+		count_add(&counts->rings, 1);
+		bell_ring(bells->bell_fd, &bells->peer);
+		break;
+	}
+	return word & WAKE_ATTN_MASK;
+}
+
+uint32_t ring_tx_notify_slow(struct ring_tx *tx)
+{
+	return wake_peer(&tx->ctl->rx_state.wake, &tx->bells, &tx->counts);
+}
+
+uint32_t ring_rx_notify_slow(struct ring_rx *rx)
+{
+	return wake_peer(&rx->ctl->tx.wake, &rx->bells, &rx->counts);
+}
+
+/*
+ * What an earlier sleep left in the bell. A ring is owed for each ARMED that a waker took away, so where ours still
+ * stands there is nothing to take, and no system call is spent on finding that out.
+ */
+static unsigned drain_due(const peer_u32 *own_word, struct ring_bells *bells)
+{
+	uint32_t due = load_relaxed(&bells->bell_due);
+
+	if (due == BELL_CLEAR || bells->bell_fd < 0)
+		return 0;
+	if (due == BELL_MAYBE && wake_state(load_relaxed(&((peer_u32 *)own_word)->peer_word)) == WAKE_ARMED)
+		return 0;
+	return bell_drain(bells->bell_fd);
+}
+
+/*
+ * Counts us as a sleeper and arms. Afterwards every publication that the caller does not see will be followed by a
+ * look that sees ARMED: by the fence here and the waker's, or by our membarrier where the waker was told to leave its own out.
+ */
+static void arm(peer_u32 *own_word, struct ring_bells *bells, struct ring_counts *counts)
+{
+	uint32_t old = peer_read_u32(own_word);
+	uint32_t new;
+
+	do {
+		new = (old & ~WAKE_STATE_MASK) | WAKE_ARMED;
+		if ((new & WAKE_SLEEPERS_MAX) != WAKE_SLEEPERS_MAX)
+			new += WAKE_SLEEPER;
+	} while (!wake_swap(own_word, &old, new));
+	store_relaxed(&bells->bell_due, BELL_MAYBE);
+	if (wake_state(old) == WAKE_POLLING) {
+		count_add(&counts->heavy, 1);
+		if (barrier_heavy() < 0) {
+			/* Forbidden since we last asked. A store leaves the sender's CPU long before this ends. */
+			struct timespec delay = { .tv_nsec = 1000000 };
+
+			sys_nanosleep(&delay);
+		}
+	}
+	fence_full();
+}
+
+/* Counts us out, and takes the arming back if nobody else relies on it. Was ARMED still standing then? */
+static bool disarm(peer_u32 *own_word, bool *others)
+{
+	uint32_t old = peer_read_u32(own_word);
+	uint32_t new;
+
+	do {
+		new = old & WAKE_SLEEPERS_MAX ? old - WAKE_SLEEPER : old;
+		if (!(new & WAKE_SLEEPERS_MAX) && wake_state(new) == WAKE_ARMED)
+			new &= ~WAKE_STATE_MASK;
+	} while (!wake_swap(own_word, &old, new));
+	*others = new & WAKE_SLEEPERS_MAX;
+	return wake_state(old) == WAKE_ARMED;
+}
+
+/*
+ * Something was there after arming. Rings that we drained may have been meant for another sleeper, who would find the bell
+ * silent: pass them on. No bell is due if our arming was never taken and none was still on its way before it.
+ */
+static void arm_found(peer_u32 *own_word, struct ring_bells *bells, unsigned drained, bool clear)
+{
+	bool others, stood = disarm(own_word, &others);
+
+	if (stood && clear && !others)
+		store_relaxed(&bells->bell_due, BELL_CLEAR);
+	if (drained && others)
+		bell_ring(bells->bell_fd, &bells->own);
+}
+
+static void sleep_end(peer_u32 *own_word, struct ring_bells *bells, bool rung)
+{
+	bool others;
+
+	if (rung)
+		store_relaxed(&bells->bell_due, BELL_RUNG);
+	disarm(own_word, &others);
+}
+
+bool ring_rx_sleep_begin(struct ring_rx *rx)
+{
+	peer_u32 *word = &rx->ctl->rx_state.wake;
+	bool was_clear = load_relaxed(&rx->bells.bell_due) == BELL_CLEAR;
+	unsigned drained = drain_due(word, &rx->bells);
+
+	store_relaxed(&rx->streak, 0);
+	arm(word, &rx->bells, &rx->counts);
+	if (peer_read_u64(&rx->ctl->tx.tail_pos) != load_unlocked(&rx->head_pos) ||
+	    peer_read_u32(&rx->ctl->tx.wake) & WAKE_ATTN_MASK) {
+		arm_found(word, &rx->bells, drained, was_clear || drained);
+		return true;
+	}
+	count_add(&rx->counts.sleeps, 1);
+	return false;
+}
+
+void ring_rx_sleep_end(struct ring_rx *rx, bool rung)
+{
+	sleep_end(&rx->ctl->rx_state.wake, &rx->bells, rung);
+}
+
+bool ring_tx_sleep_begin(struct ring_tx *tx, size_t want)
+{
+	peer_u32 *word = &tx->ctl->tx.wake;
+	bool was_clear = load_relaxed(&tx->bells.bell_due) == BELL_CLEAR;
+	unsigned drained = drain_due(word, &tx->bells);
+	uint64_t queued;
+
+	arm(word, &tx->bells, &tx->counts);
+	/* A lie gives a distance that is too large or negative: both are "something is there", and ring_tx_room() will tell. */
+	queued = load_unlocked(&tx->tail_pos) - peer_read_u64(&tx->ctl->rx.head_pos);
+	if (queued > tx->mask + 1 || tx->mask + 1 - queued >= ring_tx_low_water(tx, want) ||
+	    peer_read_u32(&tx->ctl->rx_state.wake) & WAKE_ATTN_MASK) {
+		arm_found(word, &tx->bells, drained, was_clear || drained);
+		return true;
+	}
+	count_add(&tx->counts.sleeps, 1);
+	return false;
+}
+
+void ring_tx_sleep_end(struct ring_tx *tx, bool rung)
+{
+	sleep_end(&tx->ctl->tx.wake, &tx->bells, rung);
+}
+
+/* Only from AWAKE with nobody asleep: whoever sleeps needs ARMED, or is about to be woken. */
+void ring_rx_enter_polling(struct ring_rx *rx)
+{
+	peer_u32 *word = &rx->ctl->rx_state.wake;
+	uint32_t old = peer_read_u32(word);
+
+	if (!barrier_available())
+		return;
+	while (!(old & (WAKE_STATE_MASK | WAKE_SLEEPERS_MAX)))
+		if (wake_swap(word, &old, old | WAKE_POLLING))
+			return;
+	store_relaxed(&rx->streak, 0);
+}
+
+void ring_rx_leave_polling(struct ring_rx *rx)
+{
+	peer_u32 *word = &rx->ctl->rx_state.wake;
+	uint32_t old = peer_read_u32(word);
+
+	while (wake_state(old) == WAKE_POLLING) {
+		if (!wake_swap(word, &old, old & ~WAKE_STATE_MASK))
+			continue;
+		count_add(&rx->counts.heavy, 1);
+		barrier_heavy();
+		break;
+	}
+	store_relaxed(&rx->streak, 0);
+}
+
+void ring_tx_raise_attention(struct ring_tx *tx, uint32_t flags)
+{
+	fetch_or(&tx->ctl->tx.wake.peer_word, flags & WAKE_ATTN_MASK);
+	ring_tx_notify_slow(tx);
+}
+
+void ring_rx_raise_attention(struct ring_rx *rx, uint32_t flags)
+{
+	fetch_or(&rx->ctl->rx_state.wake.peer_word, flags & WAKE_ATTN_MASK);
+	ring_rx_notify_slow(rx);
+}
+
+static uint32_t take_attention(peer_u32 *peer_word)
+{
+	if (likely(!(peer_read_u32(peer_word) & WAKE_ATTN_MASK)))
+		return 0;
+	return fetch_and(&peer_word->peer_word, ~WAKE_ATTN_MASK) & WAKE_ATTN_MASK;
+}
+
+uint32_t ring_tx_take_attention(struct ring_tx *tx)
+{
+	return take_attention(&tx->ctl->rx_state.wake);
+}
+
+uint32_t ring_rx_take_attention(struct ring_rx *rx)
+{
+	return take_attention(&rx->ctl->tx.wake);
+}
