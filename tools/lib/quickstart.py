@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: MIT
+"""The demonstration of tools/quickstart: unmodified netcat and redis, first on plain TCP, then under Ringway."""
+import csv
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import programs
+
+STEP_SECONDS = 40
+NETCAT_BYTES = 1 << 30
+# Label, words for redis-benchmark.
+REDIS_SHAPES = [
+    ('-c 1', ['-c', '1', '-n', '30000']),
+    ('-c 1 -P 16', ['-c', '1', '-P', '16', '-n', '300000']),
+    ('-c 50', ['-c', '50', '-n', '100000']),
+    ('-c 50 -P 16', ['-c', '50', '-P', '16', '-n', '500000']),
+]
+
+
+class Trouble(Exception):
+    """A step that did not do what it should; its text is for the reader."""
+
+
+class Run:
+    """Programs of one measurement, all of them plain or all under Ringway, and what they counted."""
+
+    def __init__(self, directory, ringway):
+        self.directory, self.ringway = directory, ringway
+        self.summary = os.path.join(directory, 'summary')
+        if os.path.exists(self.summary):
+            os.unlink(self.summary)
+
+    def start(self, argv, counted=True, **streams):
+        settings = None
+        if self.ringway:
+            settings = [f'summary={self.summary}'] if counted else []
+        return programs.start(argv, settings, cwd=self.directory, **streams)
+
+    def share(self):
+        """The share of the bytes that went through rings; None on plain TCP."""
+        totals = programs.summary_totals(self.summary)
+        everything = totals['ring'] + totals['tcp']
+        return totals['ring'] / everything if everything else None
+
+
+def finish(child, what):
+    try:
+        status = child.wait(STEP_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        raise Trouble(f'{what} did not end within {STEP_SECONDS} seconds') from None
+    if status != 0:
+        raise Trouble(f'{what} ended with status {status}')
+
+
+def serve(run, argv, port, **streams):
+    child = run.start([*argv, str(port)], **streams)
+    if not programs.wait_listening(port, child, 10):
+        raise Trouble(f'{argv[0]} did not start')
+    return child
+
+
+def digest(path):
+    whole = hashlib.sha256()
+    with open(path, 'rb') as f:
+        while part := f.read(1 << 20):
+            whole.update(part)
+    return whole.hexdigest()
+
+
+def netcat(directory, ringway, data, expected):
+    """({'netcat': GiB a second}, share)"""
+    run, port, arrived = Run(directory, ringway), programs.free_port(), os.path.join(directory, 'arrived')
+    server = serve(run, ['nc', '-l', '-d', '127.0.0.1'], port, stdout=arrived)
+    started = time.monotonic()
+    client = run.start(['nc', '-N', '127.0.0.1', str(port)], stdin=data)
+    finish(client, 'the sending netcat')
+    finish(server, 'the receiving netcat')
+    took = time.monotonic() - started
+    if digest(arrived) != expected:
+        raise Trouble('netcat: the checksum of what arrived is wrong')
+    os.unlink(arrived)
+    return {'netcat': NETCAT_BYTES / took / (1 << 30)}, run.share()
+
+
+def redis(directory, ringway, words):
+    """({'SET': requests a second, 'GET': ...}, share)"""
+    run, port, out = Run(directory, ringway), programs.free_port(), os.path.join(directory, 'benchmark.csv')
+    server = serve(run, ['redis-server', '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--daemonize', 'no',
+                         '--port'], port)
+    finish(run.start(['redis-benchmark', '-p', str(port), '-t', 'set,get', '--csv', *words], stdout=out), 'redis-benchmark')
+    server.terminate()
+    finish(server, 'redis-server')
+    with open(out, encoding='utf-8', newline='') as f:
+        figures = {row[0]: float(row[1]) for row in csv.reader(f) if len(row) > 1 and row[0] in ('SET', 'GET')}
+    if len(figures) != 2:
+        raise Trouble('redis-benchmark printed no figures')
+    return figures, run.share()
+
+
+def roomy_directory():
+    """Memory rather than a disk where there is enough of it: two files of 1 GiB are needed at a time."""
+    with open('/proc/meminfo', encoding='ascii') as f:
+        free = {line.split(':')[0]: int(line.split()[1]) * 1024 for line in f}['MemAvailable']
+    try:
+        if free > 5 * NETCAT_BYTES and shutil.disk_usage('/dev/shm').free > 3 * NETCAT_BYTES:
+            return '/dev/shm'
+    except OSError:
+        pass
+    return None
+
+
+def make_data(path):
+    whole = hashlib.sha256()
+    with open(path, 'wb') as f:
+        for _ in range(NETCAT_BYTES >> 22):
+            part = os.urandom(1 << 22)
+            f.write(part)
+            whole.update(part)
+    return whole.hexdigest()
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def both_ways(what, measure):
+    """The best figures of MEASURE(False) and of MEASURE(True), and the smallest share. Both run twice, in turn, so that
+    neither of them alone pays for cold memory."""
+    best, shares = ({}, {}), []
+    for round_ in (1, 2):
+        for ringway in (False, True):
+            say(f'      {what}, {"under Ringway" if ringway else "plain TCP"}, {round_} of 2')
+            figures, share = measure(ringway)
+            for name, value in figures.items():
+                best[ringway][name] = max(value, best[ringway].get(name, 0))
+            if ringway:
+                shares.append(share)
+    return *best, None if None in shares else min(shares)
+
+
+def measure_all(directory):
+    """Rows of the table: (what, unit, figure on TCP, under Ringway, share)."""
+    data = os.path.join(directory, 'data')
+    say('      making 1 GiB of random data')
+    expected = make_data(data)
+    plain, ring, share = both_ways('netcat, 1 GiB', lambda on: netcat(directory, on, data, expected))
+    yield 'netcat 1 GiB, checksum equal', 'GiB/s', plain['netcat'], ring['netcat'], share
+    os.unlink(data)
+    for label, words in REDIS_SHAPES:
+        plain, ring, share = both_ways(f'redis-benchmark {label}', lambda on, w=words: redis(directory, on, w))
+        for command in ('SET', 'GET'):
+            yield f'redis {command} {label}', 'req/s', plain[command], ring[command], share
+
+
+def figure(value):
+    return f'{value:,.0f}' if value >= 100 else f'{value:.2f}'
+
+
+def main():
+    directory = programs.own_directory('ringway-quickstart.', roomy_directory())
+    started, rows, trouble = time.monotonic(), [], None
+    try:
+        for row in measure_all(directory):
+            rows.append(row)
+    except Trouble as error:
+        trouble = str(error)
+    print(f'\n{"":30}{"plain TCP":>12}{"Ringway":>12}{"":7}{"ratio":>7}{"through rings":>16}')
+    for what, unit, plain, ring, share in rows:
+        part = 'no count' if share is None else f'{share:.1%}'
+        print(f'{what:30}{figure(plain):>12}{figure(ring):>12} {unit:6}{ring / plain:>6.2f}x{part:>16}')
+    print()
+    if not trouble:
+        slow = [what for what, _, _, _, share in rows if share is None or share < 0.5]
+        if slow:
+            trouble = f'most bytes of {", ".join(slow)} did not go through rings'
+    if trouble:
+        say(f'quickstart: FAILED: {trouble}')
+        return 1
+    say(f'quickstart: good: the data is right and went through rings ({time.monotonic() - started:.0f} s); '
+        f'now try: {os.path.relpath(os.environ["RINGWAY_TOOL"])} run CMD')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

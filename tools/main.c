@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ * The `ringway` command: finds the part that does what is asked.
+ */
+#include "tools/tool.h"
+
+#include <string.h>
+
+static const struct command {
+	const char *name, *arguments, *sentence;
+	int (*run)(int argc, char **argv);
+} commands[] = {
+	{ "run", "[-o NAME=VALUE]... [--] CMD [ARG]...", "run a program with its busy TCP connections off the kernel's data path",
+	  command_run },
+	{ "ps", "[--json]", "show the processes that run under Ringway now, and their connections", command_ps },
+};
+
+enum { NR_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
+
+static void help(FILE *out)
+{
+	fputs("usage: ringway COMMAND ...\n\n", out);
+	for (int i = 0; i < NR_COMMANDS; i++)
+		fprintf(out, "  ringway %s %s\n      %s\n", commands[i].name, commands[i].arguments, commands[i].sentence);
+	fputs("\nEach has a --help of its own; see also ringway(1) and libringway(7).\n", out);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2) {
+		/* What is going on now, if anything is. */
+		if (ps_show_table(stdout) <= 0)
+			help(stdout);
+		return fflush(stdout) ? EXIT_BAD : EXIT_GOOD;
+	}
+	for (int i = 0; i < NR_COMMANDS; i++)
+		if (!strcmp(argv[1], commands[i].name))
+			return commands[i].run(argc - 1, argv + 1);
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+		help(stdout);
+		return EXIT_GOOD;
+	}
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
+		puts("ringway " RINGWAY_VERSION);
+		return EXIT_GOOD;
+	}
+	complain("unknown command \"%s\"; see ringway --help", argv[1]);
+	return EXIT_USAGE;
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT
+ * `ringway run`: starts a program with the shim preloaded. It becomes that program, so that signals, job control and
+ * the exit status are the program's own.
+ */
+#include "tools/target.h"
+#include "tools/tool.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SHIM "libringway.so"
+
+static const struct option {
+	const char *variable, *values, *preset, *sentence;
+} options[] = {
+#define OPTION(id, variable, values, preset, sentence, ...) { variable, values, preset, sentence },
+#include "shim/options.def"
+#undef OPTION
+};
+
+enum { NR_OPTIONS = sizeof(options) / sizeof(options[0]) };
+
+/* RINGWAY_LOG_FILE is "log-file" here; capitals and "_" are understood as well. */
+static const char *name_part(const struct option *option)
+{
+	return option->variable + strlen("RINGWAY_");
+}
+
+static bool option_is(const struct option *option, const char *text, size_t length)
+{
+	const char *name = name_part(option);
+
+	if (strlen(name) != length)
+		return false;
+	for (size_t i = 0; i < length; i++)
+		if (name[i] != (text[i] == '-' ? '_' : toupper((unsigned char)text[i])))
+			return false;
+	return true;
+}
+
+static void print_options(FILE *out)
+{
+	for (int i = 0; i < NR_OPTIONS; i++) {
+		char name[32];
+		size_t length = 0;
+
+		for (const char *c = name_part(&options[i]); *c && length < sizeof(name) - 1; c++)
+			name[length++] = (char)(*c == '_' ? '-' : tolower((unsigned char)*c));
+		name[length] = 0;
+		fprintf(out, "  -o %-11s  %s\n%18s%s", name, options[i].sentence, "", options[i].values);
+		fprintf(out, *options[i].preset ? " (default: %s)\n" : "\n", options[i].preset);
+	}
+}
+
+static void usage(FILE *out)
+{
+	fputs("usage: ringway run [-o NAME=VALUE]... [--] CMD [ARG]...\n\n"
+	      "Runs CMD under Ringway: its busy TCP connections to programs that run under Ringway too leave the kernel's\n"
+	      "data path; all others stay as they are. Each -o sets one RINGWAY_ variable for CMD:\n\n", out);
+	print_options(out);
+}
+
+static int set_option(const char *text)
+{
+	const char *value = strchr(text, '=');
+
+	if (!value) {
+		complain("-o \"%s\": a NAME=VALUE is needed, such as -o after=0", text);
+		return EXIT_USAGE;
+	}
+	for (int i = 0; i < NR_OPTIONS; i++) {
+		if (!option_is(&options[i], text, (size_t)(value - text)))
+			continue;
+		return setenv(options[i].variable, value + 1, 1) ? EXIT_BAD : EXIT_GOOD;
+	}
+	complain("-o \"%s\": there is no option \"%.*s\"; the options are", text, (int)(value - text), text);
+	print_options(stderr);
+	return EXIT_USAGE;
+}
+
+/* The shim that belongs to this very binary: in the build tree or in the place where it was installed. */
+static int find_shim(char path[PATH_MAX])
+{
+	static const char *const places[] = { "../shim/" SHIM, RINGWAY_LIBDIR "/" SHIM, "../lib/" SHIM };
+	char self[PATH_MAX], candidate[2 * PATH_MAX];
+	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (length <= 0) {
+		complain("cannot read /proc/self/exe: %s", strerror(errno));
+		return -1;
+	}
+	self[length] = 0;
+	*strrchr(self, '/') = 0;
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		if (places[i][0] == '/')
+			snprintf(candidate, sizeof(candidate), "%s", places[i]);
+		else
+			snprintf(candidate, sizeof(candidate), "%s/%s", self, places[i]);
+		if (realpath(candidate, path) && !access(path, R_OK))
+			return 0;
+	}
+	complain("cannot find %s: looked beside %s, in %s and in ../lib", SHIM, self, RINGWAY_LIBDIR);
+	return -1;
+}
+
+/* Is SHIM already one of the preloads in LIST? */
+static bool preload_names(const char *list, const char *shim)
+{
+	size_t length = strlen(shim);
+
+	while (*list) {
+		size_t item = strcspn(list, ": ");
+
+		if (item == length && !memcmp(list, shim, length))
+			return true;
+		list += item;
+		list += strspn(list, ": ");
+	}
+	return false;
+}
+
+static int set_preload(void)
+{
+	const char *before = getenv("LD_PRELOAD");
+	char shim[PATH_MAX], *list;
+	int status;
+
+	if (find_shim(shim))
+		return EXIT_BAD;
+	if (strpbrk(shim, ": $")) {
+		complain("\"%s\": LD_PRELOAD cannot name a path with a space, a colon or a dollar sign; move it", shim);
+		return EXIT_BAD;
+	}
+	if (!before || !*before)
+		before = NULL;
+	else if (preload_names(before, shim))
+		return EXIT_GOOD;
+	if (asprintf(&list, "%s%s%s", shim, before ? ":" : "", before ? before : "") < 0)
+		return EXIT_BAD;
+	status = setenv("LD_PRELOAD", list, 1) ? EXIT_BAD : EXIT_GOOD;
+	free(list);
+	return status;
+}
+
+static int refuse_or_warn(const char *path)
+{
+	const char *what;
+
+	switch (target_inspect(path, &what)) {
+	case TARGET_PRIVILEGED:
+		complain("%s %s: the dynamic linker preloads nothing into such a program, so Ringway cannot serve it", path, what);
+		return EXIT_NO_EXEC;
+	case TARGET_STATIC:
+	case TARGET_OTHER_CLASS:
+		complain("warning: %s %s: nothing can be preloaded into it, it runs without Ringway", path, what);
+		return EXIT_GOOD;
+	case TARGET_FINE:
+		break;
+	}
+	return EXIT_GOOD;
+}
+
+int command_run(int argc, char **argv)
+{
+	char path[PATH_MAX];
+	int opt, status;
+
+	/* With "+" the first word that is no option is CMD, and what follows is CMD's own. */
+	optind = 1;
+	opterr = 0;
+	while ((opt = getopt(argc, argv, "+:o:h-:")) != -1) {
+		switch (opt) {
+		case 'o':
+			status = set_option(optarg);
+			if (status)
+				return status;
+			break;
+		case 'h':
+			usage(stdout);
+			return EXIT_GOOD;
+		case '-':
+			if (!strcmp(optarg, "help")) {
+				usage(stdout);
+				return EXIT_GOOD;
+			}
+			complain("run: unknown option \"--%s\"; see ringway run --help", optarg);
+			return EXIT_USAGE;
+		case ':':
+			complain("run: -%c needs a NAME=VALUE after it", optopt);
+			return EXIT_USAGE;
+		default:
+			complain("run: unknown option \"-%c\"; see ringway run --help", optopt);
+			return EXIT_USAGE;
+		}
+	}
+	if (optind == argc) {
+		complain("run: which command? see ringway run --help");
+		return EXIT_USAGE;
+	}
+	argv += optind;
+
+	switch (-target_find(argv[0], path)) {
+	case 0:
+		break;
+	case ENOENT:
+		complain("%s: no such command", argv[0]);
+		return EXIT_NO_CMD;
+	default:
+		complain("%s: cannot be executed: %s", argv[0], strerror(EACCES));
+		return EXIT_NO_EXEC;
+	}
+	status = refuse_or_warn(path);
+	if (!status)
+		status = set_preload();
+	if (status)
+		return status;
+	setenv("RINGWAY", "1", 1);
+	/* execvp() for what it does with a file that is neither ELF nor "#!": it gives it to a shell. */
+	execvp(strchr(argv[0], '/') ? argv[0] : path, argv);
+	complain("%s: cannot be executed: %s", argv[0], strerror(errno));
+	return EXIT_NO_EXEC;
+}
