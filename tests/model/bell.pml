@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * Sleep and wake on one lane: publish and look at the wake word; drain, arm, fence, look again, sleep.
  *

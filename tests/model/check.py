@@ -87,9 +87,8 @@ class Search:
     def print_trail(self):
         with tempfile.TemporaryDirectory(prefix="ringway-model-") as cwd:
             self.build(cwd)
-            # the shortest one, if it is found in time
             print(run(["./pan", "-m1000000"], cwd, SEARCH_SECONDS).stdout)
-            print(run(["spin", "-t", "-p", "-g", *self.flags, os.path.join(HERE, self.model + ".pml")], cwd, 60).stdout)
+            print(run(["spin", "-k", self.model + ".pml.trail", "-p", "-g", *self.flags, os.path.join(HERE, self.model + ".pml")], cwd, 60).stdout)
 
 
 def all_searches():

@@ -63,4 +63,18 @@ MODELS = {
             "ONE_BELL": (["-DTWO_BELLS"], "one bell for bytes and for room"),
         },
     },
+    "ends": {
+        "scenes": {
+            "rings": ([], "half close, close, death and writing to who has gone, both lanes on rings"),
+        },
+        "mutations": {
+            "CLOSE_WITHOUT_DRAIN": ([], "closes while frames lie in the receive queue"),
+            "CLOSE_UNREAD_SAYS_FIN": ([], "closes with ring bytes unread as if they had been read"),
+            "END_WITHOUT_DRAIN": ([], "the end is told without another look at the ring"),
+            "PROBE_AFTER_PUBLISH": ([], "the probe follows the bytes that it belongs to"),
+            "PROBE_ONCE": ([], "who waits for room probes once only"),
+            "NO_PROBE": ([], "who waits for room never probes"),
+            "FRAME_WITHOUT_DATA": ([], "a frame is sent that no program byte follows"),
+        },
+    },
 }

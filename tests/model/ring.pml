@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * The byte ring with both its waits: the receiver sleeps for bytes, the sender for room, and is woken at quarters only.
  *

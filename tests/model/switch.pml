@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /*
  * One lane leaves TCP for a ring: announce, acknowledge, SWITCH frame, ring, end.
  *
