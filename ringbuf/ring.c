@@ -33,11 +33,13 @@ void ring_rx_init(struct ring_rx *rx, struct lane_ctl *ctl, const void *data, ui
 void ring_tx_recover(struct ring_tx *tx)
 {
 	peer_publish_u64(&tx->ctl->tx.tail_pos, tx->tail_pos);
+	bell_ring(tx->bells.bell_fd, &tx->bells.peer);
 }
 
 void ring_rx_recover(struct ring_rx *rx)
 {
 	peer_publish_u64(&rx->ctl->rx.head_pos, rx->head_pos);
+	bell_ring(rx->bells.bell_fd, &rx->bells.peer);
 }
 
 /*

@@ -67,7 +67,10 @@ struct ring_rx {
 void ring_tx_init(struct ring_tx *tx, struct lane_ctl *ctl, void *data, uint32_t ring_bytes);
 void ring_rx_init(struct ring_rx *rx, struct lane_ctl *ctl, const void *data, uint32_t ring_bytes);
 
-/* After a holder of the lane died in the middle: publish our truth again. The caller rings the bell. */
+/*
+ * After a holder of the lane died in the middle: publishes our truth again and rings the peer's bell, whatever its wake word
+ * says: the dead may have taken ARMED away and not rung.
+ */
 void ring_tx_recover(struct ring_tx *tx);
 void ring_rx_recover(struct ring_rx *rx);
 

@@ -85,6 +85,7 @@ static void arm(peer_u32 *own_word, struct ring_bells *bells, struct ring_counts
 			/* Forbidden since we last asked. A store leaves the sender's CPU long before this ends. */
 			struct timespec delay = { .tv_nsec = 1000000 };
 
+			barrier_disable();
 			sys_nanosleep(&delay);
 		}
 	}
@@ -131,13 +132,18 @@ static void sleep_end(peer_u32 *own_word, struct ring_bells *bells, bool rung)
 
 bool ring_rx_sleep_begin(struct ring_rx *rx)
 {
+	return ring_rx_sleep_begin_past(rx, load_unlocked(&rx->head_pos));
+}
+
+bool ring_rx_sleep_begin_past(struct ring_rx *rx, uint64_t tail_pos)
+{
 	peer_u32 *word = &rx->ctl->rx_state.wake;
 	bool was_clear = load_relaxed(&rx->bells.bell_due) == BELL_CLEAR;
 	unsigned drained = drain_due(word, &rx->bells);
 
 	store_relaxed(&rx->streak, 0);
 	arm(word, &rx->bells, &rx->counts);
-	if (peer_read_u64(&rx->ctl->tx.tail_pos) != load_unlocked(&rx->head_pos) ||
+	if (peer_read_u64(&rx->ctl->tx.tail_pos) != tail_pos ||
 	    peer_read_u32(&rx->ctl->tx.wake) & WAKE_ATTN_MASK) {
 		arm_found(word, &rx->bells, drained, was_clear || drained);
 		return true;

@@ -19,7 +19,7 @@
  * An epoll set that waits on a lane is one sleeper: sleep_begin() when it stops polling the lane, sleep_end() when it takes
  * it up again.
  *
- * These functions may be called without the lane's lock; begin and end come in pairs.
+ * These functions may be called without the lane's lock. Each begin that said false is followed by one end.
  */
 #ifndef RINGWAY_RINGBUF_WAKE_H
 #define RINGWAY_RINGBUF_WAKE_H
@@ -33,6 +33,12 @@
  */
 bool ring_rx_sleep_begin(struct ring_rx *rx);
 void ring_rx_sleep_end(struct ring_rx *rx, bool rung);
+
+/*
+ * The same for who has seen the bytes before `tail_pos` and wants more (edge-triggered sets, MSG_WAITALL, SO_RCVLOWAT): true only if
+ * the published tail differs, or for attention. sleep_end() is the same.
+ */
+bool ring_rx_sleep_begin_past(struct ring_rx *rx, uint64_t tail_pos);
 
 /*
  * The same for a sender that waits for room. true as soon as a quarter of the ring, or `want` bytes if that is less,
