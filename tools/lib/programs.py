@@ -24,6 +24,11 @@ def _die_with_parent():
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def track(child):
+    """Have end_all() end this one, too; it must lead a session of its own."""
+    _running.append(child)
+
+
 def end_all():
     """End everything that start() started, with the workers that a killed master leaves behind."""
     for child in _running:
@@ -54,7 +59,7 @@ def start(argv, settings=None, stdin=None, stdout=None, stderr=None, cwd=None):
             open(stderr or os.devnull, 'wb') as errors:
         child = subprocess.Popen(argv, stdin=source, stdout=sink, stderr=errors, env=env, cwd=cwd, start_new_session=True,
                                  preexec_fn=_die_with_parent)
-    _running.append(child)
+    track(child)
     return child
 
 

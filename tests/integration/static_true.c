@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: MIT
+ * A statically linked program, into which nothing can be preloaded.
+ */
+int main(void)
+{
+	return 0;
+}
