@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Sleep and wake on one lane: publish and look at the wake word; drain, arm, fence, look again, sleep.
+ * Sleep and wake on one lane: publish and look at the wake word; drain, arm, look again, sleep.
  *
- * Stands for: ring_publish() and the ring_rx_arm()/enter_polling()/leave_polling() of ringbuf/ring.h, barrier_heavy() of
- * ringbuf/barrier.c, bell_ring() and bell_drain() of ringbuf/doorbell.c, wait_lane(), conn_arm() and conn_disarm() of the shim, and the taking
- * over of a lane lock (shim/lane_lock.c). Waiting for room is the same with the roles exchanged; scene TWO_BELLS has both at one end.
+ * Stands for: ring_publish() and ring_tx_notify() of ringbuf/ring.h; drain_due(), arm(), disarm(), arm_found(), sleep_end(),
+ * ring_rx_sleep_begin() and ring_rx_enter_polling() of ringbuf/wake.c, step by step; barrier_heavy(); bell_ring() and bell_drain(); and the
+ * taking over of a lane lock (ring_tx_recover()). Waiting for room is the same with the roles exchanged; scene TWO_BELLS has both at one end.
  *
- * Stores are buffered as on x86 (TSO): a store becomes visible at any time after it was made, the processor's own later loads pass
- * it; a fence, an exchange and a system call empty the buffer, and membarrier empties everybody's. A bell is a count of datagrams
- * that is never more than two: a full one counts as rung. A sleeper that is never woken although bytes are there ends the run in an
- * invalid end state, which is what the search looks for.
+ * The sender's stores are buffered as on x86 (TSO): its tail becomes visible at any time after it was stored, its own later loads pass it; a
+ * fence, an exchange and a system call empty the buffer, and membarrier empties everybody's. The receiver's wake word is changed by atomic
+ * exchanges only. A bell is a count of datagrams that is never more than two: a full one counts as rung. A sleeper that is never
+ * woken although bytes are there ends the run in an invalid end state, which is what the search looks for.
  *
  * Scenes: default, one sender and one receiver that may poll, with a stray ring;  SLEEPERS, two threads receive, one leaves early;
  * KILLED, two processes share the sending lane, one is killed while it holds the lane's lock;  TWO_BELLS, an end with a
@@ -33,14 +33,15 @@
 /* As everybody sees them */
 byte tail, head, wake;
 byte bell;
-byte nr_asleep;		/* threads of this end that wait, or are about to */
+byte nr_asleep;		/* the sleepers counted in the wake word, changed in one step with its state */
+byte due;		/* bell_due: may the bell be readable? */
+#define BELL_CLEAR 0
+#define BELL_MAYBE 1
+#define BELL_RUNG 2
 /* Store buffers */
 byte tail_buffered;	/* the sender's; equal to tail when empty */
-byte wake_buffered[RECEIVERS] = NONE;
+byte wake_buffered[RECEIVERS] = NONE;	/* only where a mutation makes the arming a plain store */
 byte taken;
-
-#define WAIT_FLUSH_SENDER	tail = tail_buffered
-#define FLUSH_RECEIVER(i)	if :: wake_buffered[i] != NONE -> wake = wake_buffered[i]; wake_buffered[i] = NONE :: else fi
 
 /* Memory takes the buffered stores whenever it likes */
 active proctype memory()
@@ -60,13 +61,10 @@ inline ring_bell()
 	d_step { bell = (bell < 2 -> bell + 1 : bell) }
 }
 
-/* What is readable by a thread of the receiver: its own buffered store of the wake word first, as a processor does */
-#define MY_WAKE(i) (wake_buffered[i] != NONE -> wake_buffered[i] : wake)
-
 #ifdef MUT_NO_SENDER_FENCE
 #define SENDER_FENCE skip
 #else
-#define SENDER_FENCE WAIT_FLUSH_SENDER
+#define SENDER_FENCE tail = tail_buffered
 #endif
 
 /* `w` is the caller's */
@@ -97,35 +95,81 @@ inline publish()
 	w = 0
 }
 
-/* Enter the state in which the sender may leave its fence out; only from AWAKE, so that another sleeper's ARMED is never lost */
+/* From AWAKE with nobody asleep only, in one step, so that another sleeper's ARMED is never lost */
 inline enter_polling(i)
 {
 #ifdef MUT_POLLING_STORED
-	wake_buffered[i] = POLLING
+	wake = POLLING
 #else
-	d_step { FLUSH_RECEIVER(i); if :: wake == AWAKE -> wake = POLLING :: else fi }
+	d_step { if :: wake == AWAKE && nr_asleep == 0 -> wake = POLLING :: else fi }
 #endif
 }
 
-/* Arms; a lane that was polling is made safe with the heavy fence before the caller looks again */
+inline drain_due()
+{
+	drained = false;
+	a = due;
+	if
+	:: a == BELL_CLEAR || a == BELL_MAYBE && wake == ARMED
+	:: else -> d_step { drained = bell > 0; bell = 0 }
+	fi
+}
+
 inline arm(i)
 {
 #ifdef MUT_NO_RECEIVER_FENCE
-	wake_buffered[i] = ARMED
+	d_step { a = wake; nr_asleep++; wake_buffered[i] = ARMED }
 #else
-	d_step { FLUSH_RECEIVER(i); a = wake; wake = ARMED }
+	d_step { a = wake; nr_asleep++; wake = ARMED }
+#endif
+	due = BELL_MAYBE;
+	left_polling = (a == POLLING);
 #ifndef MUT_NO_MEMBARRIER
 	if
 	:: a == POLLING -> d_step { tail = tail_buffered }
 	:: else
 	fi
 #endif
-#endif
 }
 
-inline drain()
+/* Counts out, and takes the arming back if nobody else relies on it */
+inline disarm()
 {
-	bell = 0
+	d_step {
+		nr_asleep--;
+		stood = (wake == ARMED);
+		if
+#ifdef MUT_DISARM_FOR_ALL
+		:: wake == ARMED -> wake = AWAKE
+#else
+		:: wake == ARMED && nr_asleep == 0 -> wake = AWAKE
+#endif
+		:: else
+		fi;
+		others = nr_asleep > 0
+	}
+}
+
+#if defined(MUT_NOT_PASSED_ON)
+#define PASSED_ON left_polling
+#elif defined(MUT_BARRIER_NOT_PASSED_ON)
+#define PASSED_ON drained
+#else
+#define PASSED_ON (drained || left_polling)
+#endif
+
+inline arm_found()
+{
+	disarm();
+	if
+	:: stood && (was_clear || drained) && !others -> due = BELL_CLEAR
+	:: else
+	fi;
+	/* Rings that were drained may have been another's; and who arms behind us while our membarrier is under way has none of its own */
+	if
+	:: PASSED_ON && others -> ring_bell()
+	:: else
+	fi
 }
 
 /* The lock of the rx lane is held for the taking only */
@@ -139,20 +183,37 @@ inline take_one()
 	}
 }
 
-/* Leaves with something: those who sleep on may have been meant by the ring that this thread has drained */
-inline leave(i)
-{
-	nr_asleep--;
-#ifdef MUT_DISARM_ON_LEAVING
-	wake_buffered[i] = AWAKE;
-#endif
-}
-
-#ifdef MUT_NO_BATON
-#define PASS_BATON(i)
+#ifdef MUT_NO_SECOND_LOOK
+#define SOMETHING_CAME false
 #else
-#define PASS_BATON(i) if :: nr_asleep > 0 && head < tail -> ring_bell() :: else fi
+#define SOMETHING_CAME (head < tail)
 #endif
+
+/* sleep_begin(), the sleep, sleep_end(); ends when `over` holds too, which no real sleeper could know */
+inline wait_for_bytes(i, over)
+{
+	was_clear = (due == BELL_CLEAR);
+	drain_due();
+#ifdef MUT_NO_ARM
+	nr_asleep++;
+#else
+	arm(i);
+#endif
+	if
+	:: SOMETHING_CAME -> arm_found()
+	:: else ->
+#ifdef MUT_DRAIN_AFTER_LOOK
+		d_step { drained = bell > 0; bell = 0 };
+#endif
+		(bell > 0 || over);
+		due = (bell > 0 -> BELL_RUNG : due);
+#ifdef MUT_DRAIN_ON_WAKING
+		bell = 0;
+#endif
+		disarm()
+	fi;
+	d_step { was_clear = false; drained = false; left_polling = false; stood = false; others = false; a = 0 }
+}
 
 proctype sender()
 {
@@ -173,47 +234,19 @@ proctype sender()
 proctype receiver(byte i)
 {
 	byte a;
-	bool got;
+	bool got, was_clear, drained, left_polling, stood, others;
 	do
 	:: OVER -> break
 	:: else ->
 		take_one();
 		if
 		:: got ->
-			PASS_BATON(i);
 			if
 			:: skip
 			:: MAY_LEAVE(i) -> break
-#ifndef NO_POLLING
 			:: enter_polling(i)
-#endif
 			fi
-		:: !got ->
-			nr_asleep++;
-#ifndef MUT_DRAIN_AFTER_LOOK
-			drain();
-#endif
-#ifdef MUT_NO_ARM
-#else
-			arm(i);
-#endif
-#ifdef MUT_NO_SECOND_LOOK
-			if
-			:: true ->
-#else
-			if
-			:: head < tail
-			:: else ->
-#endif
-#ifdef MUT_DRAIN_AFTER_LOOK
-				drain();
-#endif
-				(bell > 0 || OVER)
-			fi;
-			leave(i);
-#ifdef MUT_DRAIN_ON_WAKING
-			drain()
-#endif
+		:: !got -> wait_for_bytes(i, OVER)
 		fi
 	od
 }
@@ -301,20 +334,14 @@ open:
 proctype heir()
 {
 	byte a;
-	bool got;
+	bool got, was_clear, drained, left_polling, stood, others;
 	do
 	:: NOTHING_LEFT -> break
 	:: else ->
 		take_one();
 		if
 		:: got
-		:: else ->
-			drain();
-			arm(0);
-			if
-			:: head < tail
-			:: else -> (bell > 0 || fin || NOTHING_LEFT)
-			fi
+		:: !got -> wait_for_bytes(0, fin || NOTHING_LEFT)
 		fi
 	od
 }
