@@ -67,8 +67,9 @@ static unsigned drain_due(const peer_u32 *own_word, struct ring_bells *bells)
 /*
  * Counts us as a sleeper and arms. Afterwards every publication that the caller does not see will be followed by a
  * look that sees ARMED: by the fence here and the waker's, or by our membarrier where the waker was told to leave its own out.
+ * True if it was: whoever armed behind us before the membarrier was through has looked too early, and relies on us.
  */
-static void arm(peer_u32 *own_word, struct ring_bells *bells, struct ring_counts *counts)
+static bool arm(peer_u32 *own_word, struct ring_bells *bells, struct ring_counts *counts)
 {
 	uint32_t old = peer_read_u32(own_word);
 	uint32_t new;
@@ -90,6 +91,7 @@ static void arm(peer_u32 *own_word, struct ring_bells *bells, struct ring_counts
 		}
 	}
 	fence_full();
+	return wake_state(old) == WAKE_POLLING;
 }
 
 /* Counts us out, and takes the arming back if nobody else relies on it. Was ARMED still standing then? */
@@ -109,15 +111,16 @@ static bool disarm(peer_u32 *own_word, bool *others)
 
 /*
  * Something was there after arming. Rings that we drained may have been meant for another sleeper, who would find the bell
- * silent: pass them on. No bell is due if our arming was never taken and none was still on its way before it.
+ * silent, and so would one who armed while we left POLLING: `owed` passes them on. No bell is due if our arming was
+ * never taken and none was still on its way before it.
  */
-static void arm_found(peer_u32 *own_word, struct ring_bells *bells, unsigned drained, bool clear)
+static void arm_found(peer_u32 *own_word, struct ring_bells *bells, bool owed, bool clear)
 {
 	bool others, stood = disarm(own_word, &others);
 
 	if (stood && clear && !others)
 		store_relaxed(&bells->bell_due, BELL_CLEAR);
-	if (drained && others)
+	if (owed && others)
 		bell_ring(bells->bell_fd, &bells->own);
 }
 
@@ -140,12 +143,13 @@ bool ring_rx_sleep_begin_past(struct ring_rx *rx, uint64_t tail_pos)
 	peer_u32 *word = &rx->ctl->rx_state.wake;
 	bool was_clear = load_relaxed(&rx->bells.bell_due) == BELL_CLEAR;
 	unsigned drained = drain_due(word, &rx->bells);
+	bool was_polling;
 
 	store_relaxed(&rx->streak, 0);
-	arm(word, &rx->bells, &rx->counts);
+	was_polling = arm(word, &rx->bells, &rx->counts);
 	if (peer_read_u64(&rx->ctl->tx.tail_pos) != tail_pos ||
 	    peer_read_u32(&rx->ctl->tx.wake) & WAKE_ATTN_MASK) {
-		arm_found(word, &rx->bells, drained, was_clear || drained);
+		arm_found(word, &rx->bells, drained || was_polling, was_clear || drained);
 		return true;
 	}
 	count_add(&rx->counts.sleeps, 1);
@@ -169,7 +173,7 @@ bool ring_tx_sleep_begin(struct ring_tx *tx, size_t want)
 	queued = load_unlocked(&tx->tail_pos) - peer_read_u64(&tx->ctl->rx.head_pos);
 	if (queued > tx->mask + 1 || tx->mask + 1 - queued >= ring_tx_low_water(tx, want) ||
 	    peer_read_u32(&tx->ctl->rx_state.wake) & WAKE_ATTN_MASK) {
-		arm_found(word, &tx->bells, drained, was_clear || drained);
+		arm_found(word, &tx->bells, drained > 0, was_clear || drained);
 		return true;
 	}
 	count_add(&tx->counts.sleeps, 1);
@@ -205,6 +209,9 @@ void ring_rx_leave_polling(struct ring_rx *rx)
 			continue;
 		count_add(&rx->counts.heavy, 1);
 		barrier_heavy();
+		/* Who armed meanwhile looked before the membarrier was through. */
+		if (peer_read_u32(word) & WAKE_SLEEPERS_MAX)
+			bell_ring(rx->bells.bell_fd, &rx->bells.own);
 		break;
 	}
 	store_relaxed(&rx->streak, 0);
