@@ -13,37 +13,39 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "nego_state.h"
-#include "ringbuf/reasons.h"
+#include "shim/nego_state.h"
 
 struct conn;
 
-/* Sets the first due point from RINGWAY_AFTER. The caller creates the record (connect, accept). */
+/* Sets the first due point from RINGWAY_AFTER; when the record is made (connect, accept). */
 void nego_conn_init(struct nego_part *np);
 
 /*
  * One step of progress on a connection of which nego_due() said yes, or whose nego_wait_fd() became readable. `fd` is any
  * descriptor number of the connection in this process. The caller holds no lane lock: both are tried for here, and if either
- * is taken the step is left for later. At most a dozen system calls, and only while an attempt is under way.
+ * is taken the step is left for later. At most a few dozen system calls, and none once an attempt has ended.
  */
 void nego_poke(struct conn *c, int fd);
 
 /*
  * The hidden fd that becomes readable when the peer has moved, or -1. A call that is about to sleep on the connection adds
- * it (POLLIN) to what it sleeps on, so that a client blocked in its recv() takes part.
+ * it (POLLIN) to what it sleeps on, so that a client blocked in its recv() takes part. Ask again before every sleep.
  */
 int nego_wait_fd(const struct conn *c);
 
 /*
- * Ends what is under way and closes its sockets; an offer leaves the name space. On close, or when the connection is pinned
- * or shared. `why` is counted unless it is REASON_NONE; the connection never negotiates again.
+ * Ends what is under way and closes its sockets; the offer leaves the name space, and the connection never negotiates again. When
+ * it is pinned. The caller holds both lane locks.
  */
-void nego_abandon(struct conn *c, enum reason why);
+void nego_abandon(struct conn *c);
 
-/* In the child of a fork: drops this process's copies of what the parent has under way. The parent goes on. */
+/*
+ * This process lets go of the connection (its last close here): ends what it has under way. Another holder may begin anew. The
+ * caller holds both lane locks, or is the last in this process to use the connection.
+ */
+void nego_leave(struct conn *c);
+
+/* In the child of a fork, before any other function here: drops the copies of what the parent has under way. */
 void nego_fork_child(void);
-
-/* Before an exec that goes through: every offer and dial of this process is withdrawn, the connections keep their state. */
-void nego_withdraw_all(void);
 
 #endif

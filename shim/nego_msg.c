@@ -21,24 +21,21 @@ enum {
 	HELLO_CONNECTOR_ADDR = 24,
 	HELLO_ACCEPTOR_ADDR = 40,
 	HELLO_NONCE = 56,
-	HELLO_KEY = 72,
-	HELLO_RX_PORT = 80,
-	HELLO_TX_PORT = 84,
-	HELLO_RING = 88,
-	HELLO_SEGMENT = 96,
-	HELLO_READ = 104,
-	HELLO_RESERVED_2 = 112,
+	HELLO_RING = 96,
+	HELLO_SEGMENT = 104,
+	HELLO_READ = 112,
+	HELLO_RESERVED_2 = 120,
 };
+
+/* From the nonce on, in both messages alike; the read count follows in VERDICT only. */
+enum { SELF_NONCE = 0, SELF_DATA_KEY = 16, SELF_ROOM_KEY = 24, SELF_DATA_PORT = 32, SELF_ROOM_PORT = 36 };
 
 enum {
 	VERDICT_CODE = 16,
 	VERDICT_RESERVED_1 = 20,
 	VERDICT_NONCE = 24,
-	VERDICT_KEY = 40,
-	VERDICT_RX_PORT = 48,
-	VERDICT_TX_PORT = 52,
-	VERDICT_READ = 56,
-	VERDICT_RESERVED_2 = 64,
+	VERDICT_READ = 64,
+	VERDICT_RESERVED_2 = 72,
 };
 
 static void put_le(uint8_t *p, uint64_t v, unsigned int bytes)
@@ -80,27 +77,28 @@ static bool head_is(const uint8_t *in, size_t len, unsigned int type, size_t siz
 	       get_le(in + OFF_TYPE, 2) == type && get_le(in + OFF_LENGTH, 4) == size && !get_le(in + OFF_RESERVED, 4);
 }
 
-/* nonce, key, rx port, tx port stand in a row in both messages; the read count does not follow them in HELLO. */
 static void put_self(uint8_t *p, uint8_t *read, const struct nego_self *self)
 {
-	put_le(p, self->nonce[0], 8);
-	put_le(p + 8, self->nonce[1], 8);
-	put_le(p + 16, self->bell_key, 8);
-	put_le(p + 24, self->rx_port, 4);
-	put_le(p + 28, self->tx_port, 4);
+	put_le(p + SELF_NONCE, self->nonce[0], 8);
+	put_le(p + SELF_NONCE + 8, self->nonce[1], 8);
+	put_le(p + SELF_DATA_KEY, self->data_key, 8);
+	put_le(p + SELF_ROOM_KEY, self->room_key, 8);
+	put_le(p + SELF_DATA_PORT, self->data_port, 4);
+	put_le(p + SELF_ROOM_PORT, self->room_port, 4);
 	put_le(read, self->read_bytes, 8);
 }
 
 /* Port 0 is the kernel's own netlink socket: a bell rung there would be a request to the kernel. */
 static int get_self(struct nego_self *self, const uint8_t *p, const uint8_t *read)
 {
-	self->nonce[0] = get_le(p, 8);
-	self->nonce[1] = get_le(p + 8, 8);
-	self->bell_key = get_le(p + 16, 8);
-	self->rx_port = (uint32_t)get_le(p + 24, 4);
-	self->tx_port = (uint32_t)get_le(p + 28, 4);
+	self->nonce[0] = get_le(p + SELF_NONCE, 8);
+	self->nonce[1] = get_le(p + SELF_NONCE + 8, 8);
+	self->data_key = get_le(p + SELF_DATA_KEY, 8);
+	self->room_key = get_le(p + SELF_ROOM_KEY, 8);
+	self->data_port = (uint32_t)get_le(p + SELF_DATA_PORT, 4);
+	self->room_port = (uint32_t)get_le(p + SELF_ROOM_PORT, 4);
 	self->read_bytes = get_le(read, 8);
-	if (!(self->nonce[0] | self->nonce[1]) || !self->bell_key || !self->rx_port || !self->tx_port)
+	if (!(self->nonce[0] | self->nonce[1]) || !self->data_key || !self->room_key || !self->data_port || !self->room_port)
 		return -EPROTO;
 	return 0;
 }
@@ -165,18 +163,18 @@ int nego_verdict_decode(struct nego_verdict_msg *v, const uint8_t *in, size_t le
 }
 
 /* Splits an address into ours: family 4 for IPv4 and for IPv4-mapped IPv6. Returns the family or 0. */
-static unsigned int split(const struct sockaddr_storage *ss, uint8_t addr[16], uint16_t *port)
+static unsigned int split(const struct sockaddr *sa, uint8_t addr[16], uint16_t *port)
 {
 	memset(addr, 0, 16);
-	if (ss->ss_family == AF_INET) {
-		const struct sockaddr_in *in4 = (const struct sockaddr_in *)ss;
+	if (sa->sa_family == AF_INET) {
+		const struct sockaddr_in *in4 = (const struct sockaddr_in *)sa;
 
 		memcpy(addr, &in4->sin_addr, 4);
 		*port = ntohs(in4->sin_port);
 		return 4;
 	}
-	if (ss->ss_family == AF_INET6) {
-		const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)ss;
+	if (sa->sa_family == AF_INET6) {
+		const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)sa;
 
 		*port = ntohs(in6->sin6_port);
 		if (IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr)) {
@@ -189,7 +187,7 @@ static unsigned int split(const struct sockaddr_storage *ss, uint8_t addr[16], u
 	return 0;
 }
 
-int nego_tuple_make(struct nego_tuple *t, const struct sockaddr_storage *connector, const struct sockaddr_storage *acceptor)
+int nego_tuple_make(struct nego_tuple *t, const struct sockaddr *connector, const struct sockaddr *acceptor)
 {
 	unsigned int a, b;
 

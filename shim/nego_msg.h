@@ -39,9 +39,10 @@ enum nego_verdict {
 /* What either end tells the other about itself. */
 struct nego_self {
 	uint64_t nonce[2];
-	uint64_t bell_key;
-	uint32_t rx_port;	/* netlink ports of its bells */
-	uint32_t tx_port;
+	uint64_t data_key;	/* its bells: "there is data for you", "there is room for you" */
+	uint64_t room_key;
+	uint32_t data_port;
+	uint32_t room_port;
 	uint64_t read_bytes;	/* program bytes that it has read from TCP */
 };
 
@@ -58,7 +59,7 @@ struct nego_verdict_msg {
 };
 
 /* 0, or -EAFNOSUPPORT for anything but two IPv4 or two IPv6 addresses with ports. */
-int nego_tuple_make(struct nego_tuple *t, const struct sockaddr_storage *connector, const struct sockaddr_storage *acceptor);
+int nego_tuple_make(struct nego_tuple *t, const struct sockaddr *connector, const struct sockaddr *acceptor);
 bool nego_tuple_equal(const struct nego_tuple *a, const struct nego_tuple *b);
 
 /* Writes the abstract name, its leading zero byte included, and returns its length; `name` has NEGO_NAME_MAX bytes. */

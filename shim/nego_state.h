@@ -6,9 +6,8 @@
  * The part of a connection record that the rendezvous keeps.
  *
  * The record is shared by every process that holds the connection, file descriptors are not: sockets of an attempt that is
- * under way stand in a table private to one process (nego.c), and `pid` and `slot` say which process and which row. Only the
- * one process that holds the connection negotiates, so nothing here is written by two at once; the record of a connection
- * with several holders is left alone.
+ * under way stand in a table private to one process (nego_row.c), and `pid` and `slot` say which process and which row. Only the
+ * one process that holds the connection negotiates, under both lane locks.
  */
 
 #include <stdbool.h>
@@ -28,10 +27,12 @@ struct nego_part {
 	uint64_t due_calls;	/* nego_poke() is due at this many data calls on the connection; NEGO_NEVER: no more */
 	uint64_t due_bytes;	/* or at this many bytes, both directions together */
 	uint64_t first_ns;	/* CLOCK_MONOTONIC_COARSE of the first attempt */
-	uint32_t attempts;	/* pokes so far, the exponent of the distance to the next */
+	uint32_t attempts;	/* steps so far without news, the exponent of the distance to the next */
+	uint32_t dials;		/* links dialled so far: bounds what a peer that never agrees can cost */
 	uint32_t phase;		/* enum nego_phase */
 	uint32_t slot;		/* row + 1 in the private table of `pid`, 0: none */
 	int32_t pid;
+	uint32_t stalled;	/* the last poke found a lane in use: the wait fd is not worth waking for */
 };
 
 /* The only thing that a data call on plain TCP pays: two compares. */

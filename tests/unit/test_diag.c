@@ -48,7 +48,7 @@ static void pair_open(struct pair *p, enum kind kind, bool accept_it)
 	if (accept_it)
 		assert_true(p->acceptor >= 0);
 	assert_int_equal(getsockname(p->connector, (struct sockaddr *)&near, &len), 0);
-	assert_int_equal(nego_tuple_make(&p->tuple, &near, &far), 0);
+	assert_int_equal(nego_tuple_make(&p->tuple, (struct sockaddr *)&near, (struct sockaddr *)&far), 0);
 }
 
 static void pair_close(struct pair *p)

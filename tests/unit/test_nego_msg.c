@@ -31,7 +31,7 @@ static struct nego_tuple tuple(const char *connector, uint16_t cport, const char
 	struct sockaddr_storage a = address(connector, cport), b = address(acceptor, aport);
 	struct nego_tuple t;
 
-	assert_int_equal(nego_tuple_make(&t, &a, &b), 0);
+	assert_int_equal(nego_tuple_make(&t, (struct sockaddr *)&a, (struct sockaddr *)&b), 0);
 	return t;
 }
 
@@ -39,8 +39,8 @@ static struct nego_hello sample_hello(void)
 {
 	return (struct nego_hello){
 		.tuple = tuple("127.0.0.1", 40000, "127.0.0.2", 80),
-		.self = { .nonce = { 0x1122334455667788, 0x99aabbccddeeff00 }, .bell_key = 0x0102030405060708,
-			  .rx_port = 0x80000001, .tx_port = 77, .read_bytes = 1234567890123 },
+		.self = { .nonce = { 0x1122334455667788, 0x99aabbccddeeff00 }, .data_key = 0x0102030405060708,
+			  .room_key = 0x1112131415161718, .data_port = 0x80000001, .room_port = 77, .read_bytes = 1234567890123 },
 		.ring_bytes = 1 << 20,
 		.segment_bytes = (2 << 20) + 8192,
 	};
@@ -72,10 +72,11 @@ static void hello_has_its_fields_where_the_protocol_says(void **state)
 		{ "connector address", 24, { 127, 0, 0, 1, 0, 0, 0, 0 }, 8 },
 		{ "acceptor address", 40, { 127, 0, 0, 2, 0, 0, 0, 0 }, 8 },
 		{ "nonce", 56, { 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11 }, 8 },
-		{ "bell key", 72, { 8, 7, 6, 5, 4, 3, 2, 1 }, 8 },
-		{ "rx port", 80, { 1, 0, 0, 0x80 }, 4 },
-		{ "tx port", 84, { 77, 0, 0, 0 }, 4 },
-		{ "ring bytes", 88, { 0, 0, 0x10, 0, 0, 0, 0, 0 }, 8 },
+		{ "data key", 72, { 8, 7, 6, 5, 4, 3, 2, 1 }, 8 },
+		{ "room key", 80, { 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11 }, 8 },
+		{ "data port", 88, { 1, 0, 0, 0x80 }, 4 },
+		{ "room port", 92, { 77, 0, 0, 0 }, 4 },
+		{ "ring bytes", 96, { 0, 0, 0x10, 0, 0, 0, 0, 0 }, 8 },
 	};
 	struct nego_hello in = sample_hello();
 	uint8_t wire[NEGO_HELLO_SIZE];
@@ -106,7 +107,7 @@ static void a_refusal_says_nothing_else(void **state)
 		nego_verdict_encode(wire, &in);
 		assert_int_equal(nego_verdict_decode(&out, wire, sizeof(wire)), 0);
 		assert_int_equal(out.verdict, code);
-		assert_int_equal(out.self.bell_key, 0);
+		assert_int_equal(out.self.data_key, 0);
 		wire[24] = 1;
 		assert_int_equal(nego_verdict_decode(&out, wire, sizeof(wire)), -EPROTO);
 	}
@@ -134,8 +135,8 @@ static void refuses_a_changed_fixed_byte(void **state)
 		{ "magic", 0, 4, true, true },		{ "version", 4, 6, true, true },
 		{ "type", 6, 8, true, true },		{ "length", 8, 12, true, true },
 		{ "head reserved", 12, 16, true, true },{ "family", 16, 18, true, false },
-		{ "hello reserved", 22, 24, true, false },{ "hello tail", 112, 144, true, false },
-		{ "verdict reserved", 20, 24, false, true },{ "verdict tail", 64, 80, false, true },
+		{ "hello reserved", 22, 24, true, false },{ "hello tail", 120, 144, true, false },
+		{ "verdict reserved", 20, 24, false, true },{ "verdict tail", 72, 80, false, true },
 	};
 	struct nego_hello hello = sample_hello(), h;
 	struct nego_verdict_msg verdict = { .verdict = NEGO_AGREE, .self = hello.self }, v;
@@ -160,7 +161,8 @@ static void refuses_a_changed_fixed_byte(void **state)
 static void refuses_empty_secrets_and_the_kernel_as_a_bell(void **state)
 {
 	static const struct { const char *name; unsigned int from, to; } rows[] = {
-		{ "nonce", 56, 72 }, { "key", 72, 80 }, { "rx port", 80, 84 }, { "tx port", 84, 88 },
+		{ "nonce", 56, 72 },	 { "data key", 72, 80 },  { "room key", 80, 88 },
+		{ "data port", 88, 92 }, { "room port", 92, 96 },
 	};
 	struct nego_hello hello = sample_hello(), h;
 
@@ -204,8 +206,8 @@ static void scope_ids_do_not_split_a_name(void **state)
 	struct nego_tuple t, u;
 
 	((struct sockaddr_in6 *)&c)->sin6_scope_id = 7;
-	assert_int_equal(nego_tuple_make(&t, &a, &b), 0);
-	assert_int_equal(nego_tuple_make(&u, &c, &b), 0);
+	assert_int_equal(nego_tuple_make(&t, (struct sockaddr *)&a, (struct sockaddr *)&b), 0);
+	assert_int_equal(nego_tuple_make(&u, (struct sockaddr *)&c, (struct sockaddr *)&b), 0);
 	assert_true(nego_tuple_equal(&t, &u));
 }
 
@@ -223,11 +225,11 @@ static void refuses_what_is_no_pair_of_addresses(void **state)
 	struct sockaddr_storage no_port = address("127.0.0.1", 0);
 	struct nego_tuple t;
 
-	assert_int_equal(nego_tuple_make(&t, &v4, &v6), -EAFNOSUPPORT);
-	assert_int_equal(nego_tuple_make(&t, &v6, &v4), -EAFNOSUPPORT);
-	assert_int_equal(nego_tuple_make(&t, &un, &un), -EAFNOSUPPORT);
-	assert_int_equal(nego_tuple_make(&t, &v4, &un), -EAFNOSUPPORT);
-	assert_int_equal(nego_tuple_make(&t, &no_port, &v4), -EAFNOSUPPORT);
+	assert_int_equal(nego_tuple_make(&t, (struct sockaddr *)&v4, (struct sockaddr *)&v6), -EAFNOSUPPORT);
+	assert_int_equal(nego_tuple_make(&t, (struct sockaddr *)&v6, (struct sockaddr *)&v4), -EAFNOSUPPORT);
+	assert_int_equal(nego_tuple_make(&t, (struct sockaddr *)&un, (struct sockaddr *)&un), -EAFNOSUPPORT);
+	assert_int_equal(nego_tuple_make(&t, (struct sockaddr *)&v4, (struct sockaddr *)&un), -EAFNOSUPPORT);
+	assert_int_equal(nego_tuple_make(&t, (struct sockaddr *)&no_port, (struct sockaddr *)&v4), -EAFNOSUPPORT);
 }
 
 int main(void)

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * When the rendezvous makes a step, and when it gives up. The steps themselves are in nego_offer.c and nego_dial.c.
+ *
+ * Distances are counted in the program's own calls, so that a quiet connection is not asked and no timer is needed. The clock is only
+ * looked at in a step, and only to keep a fast sender from giving up on a peer that has not been scheduled yet.
+ */
+#include "shim/nego.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "ringbuf/atomic.h"
+#include "ringbuf/sys.h"
+#include "shim/log.h"
+#include "shim/nego_row.h"
+#include "shim/options.h"
+
+enum {
+	NEAR_STEPS = 4,		/* so many steps at every call, then the distance doubles */
+	MAX_STEPS = 14,
+	MAX_SHIFT = 16,
+};
+#define PATIENCE_NS UINT64_C(200000000)
+#define STEP_BYTES UINT64_C(131072)
+
+void nego_conn_init(struct nego_part *np)
+{
+	*np = (struct nego_part){
+		.due_calls = options.after.calls,
+		.due_bytes = options.after.bytes ? options.after.bytes : NEGO_NEVER,
+	};
+	if (!(options.transports & TRANSPORT_BIT_SHM)) {
+		np->phase = NEGO_OVER;
+		np->due_calls = NEGO_NEVER;
+		np->due_bytes = NEGO_NEVER;
+	}
+}
+
+static uint64_t coarse_ns(void)
+{
+	struct timespec ts = { 0 };
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static uint64_t calls_of(struct conn *c)
+{
+	return load_relaxed(&c->tx.calls) + load_relaxed(&c->rx.calls);
+}
+
+static void due_after(struct conn *c, uint32_t steps)
+{
+	uint32_t shift = steps <= NEAR_STEPS ? 0 : steps - NEAR_STEPS;
+
+	if (shift > MAX_SHIFT)
+		shift = MAX_SHIFT;
+	c->nego.due_calls = calls_of(c) + (UINT64_C(1) << shift);
+	c->nego.due_bytes = load_relaxed(&c->tx.tcp_bytes) + load_relaxed(&c->rx.tcp_bytes) + (STEP_BYTES << shift);
+}
+
+static void never_due(struct conn *c, enum nego_phase phase)
+{
+	c->nego.phase = phase;
+	c->nego.due_calls = NEGO_NEVER;
+	c->nego.due_bytes = NEGO_NEVER;
+}
+
+/* Out of steps, and out of time too? */
+static bool spent(const struct nego_part *np)
+{
+	return np->attempts >= MAX_STEPS && coarse_ns() - np->first_ns >= PATIENCE_NS;
+}
+
+/* An attempt that a forked parent had under way and can no longer finish is begun anew by the one holder that is left. */
+static void take_over(struct conn *c)
+{
+	if (!c->nego.slot || nego_row_of(c))
+		return;
+	c->nego.slot = 0;
+	c->nego.phase = NEGO_IDLE;
+	nego_link_blank(c);
+}
+
+/* Both locks are held. */
+static enum nego_outcome step(struct conn *c, int fd, enum reason *why)
+{
+	const struct sockaddr *local = &c->local.any, *peer = &c->peer.any;
+	bool connector = c->role == CONN_CONNECTED;
+	struct nego_tuple t;
+
+	if (!connector && c->role != CONN_ACCEPTED) {
+		*why = REASON_ROLE_UNKNOWN;
+		return NEGO_FAILED;
+	}
+	take_over(c);
+	/* A connect() that is still in progress has no peer yet. */
+	if (conn_learn_addresses(c, fd))
+		return NEGO_SOON;
+	if (nego_tuple_make(&t, connector ? local : peer, connector ? peer : local)) {
+		*why = REASON_NO_PEER;
+		return NEGO_FAILED;
+	}
+	return connector ? nego_offer_step(c, fd, &t, why) : nego_dial_step(c, fd, &t, why);
+}
+
+/* What a step came to; both locks are held. True: to be pinned for *why, once they are not. */
+static bool settle(struct conn *c, enum nego_outcome out, enum reason *why)
+{
+	struct nego_part *np = &c->nego;
+	struct nego_row *row = nego_row_of(c);
+
+	switch (out) {
+	case NEGO_LINKED:
+		log_debug("conn %u: linked", c->index);
+		never_due(c, NEGO_AGREED);
+		return false;
+	case NEGO_FAILED:
+		break;
+	case NEGO_SOON:
+	case NEGO_LATER:
+		if (!spent(np)) {
+			/* What would be said if it ended here. */
+			store_relaxed(&c->reason, (uint8_t)*why);
+			due_after(c, out == NEGO_SOON ? 0 : np->attempts);
+			if (row)
+				nego_row_watch(c, row);
+			return false;
+		}
+		break;
+	}
+	nego_row_drop(c);
+	never_due(c, NEGO_OVER);
+	return true;
+}
+
+void nego_poke(struct conn *c, int fd)
+{
+	enum reason why = REASON_PEER_SILENT;
+	struct nego_part *np = &c->nego;
+	bool pin;
+
+	if (np->phase >= NEGO_AGREED) {
+		never_due(c, np->phase);
+		return;
+	}
+	if (conn_trylock_both(c)) {
+		/* A call that began before the connection was sought sits in the kernel: waking up for the peer would not help. */
+		np->stalled = load_relaxed(&c->tx.in_calls) || load_relaxed(&c->rx.in_calls);
+		np->due_calls = calls_of(c) + 1;
+		conn_seek(c);
+		return;
+	}
+	np->stalled = false;
+	if (load_relaxed(&c->nr_holders) != 1) {
+		/* Not for good: a parent that serves through its child closes its own descriptor soon. */
+		store_relaxed(&c->reason, (uint8_t)REASON_SHARED);
+		due_after(c, np->attempts++);
+		conn_unlock_both(c);
+		return;
+	}
+	if (load_relaxed(&c->reason) == REASON_SHARED)
+		np->attempts = 0;
+	else if (np->attempts)
+		why = load_relaxed(&c->reason);
+	if (!np->attempts++)
+		np->first_ns = coarse_ns();
+	pin = settle(c, step(c, fd, &why), &why);
+	conn_unlock_both(c);
+	if (pin) {
+		log_debug("conn %u: stays on TCP: %s", c->index, reason_word(why));
+		conn_pin(c, why);
+	} else if (np->phase < NEGO_AGREED) {
+		conn_seek(c);
+	}
+}
+
+int nego_wait_fd(const struct conn *c)
+{
+	const struct nego_row *row;
+
+	if (c->nego.phase >= NEGO_AGREED || c->nego.stalled)
+		return -1;
+	row = nego_row_of(c);
+	return row ? nego_row_wait_fd(row) : -1;
+}
+
+void nego_abandon(struct conn *c)
+{
+	nego_row_drop(c);
+	never_due(c, NEGO_OVER);
+}
+
+void nego_leave(struct conn *c)
+{
+	if (!nego_row_of(c))
+		return;
+	nego_row_drop(c);
+	c->nego.phase = NEGO_IDLE;
+}
+
+void nego_fork_child(void)
+{
+	nego_row_forget_all();
+}

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/unit/nego_bench.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "ringbuf/atomic.h"
+#include "ringbuf/sys.h"
+#include "shim/log.h"
+#include "shim/own_fd.h"
+#include "shim/ready.h"
+
+struct options options = { .transports = TRANSPORT_BIT_SHM, .ring_bytes = 65536 };
+
+struct seen seen;
+
+void log_write(enum log_level level, const char *format, ...)
+{
+}
+
+int own_fd_adopt(int fd, int *holder)
+{
+	if (seen.hide_rc && !seen.hide_after--) {
+		close(fd);
+		return seen.hide_rc;
+	}
+	if (holder)
+		*holder = fd;
+	return fd;
+}
+
+void own_fd_close(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
+int ready_adopt(struct conn *c)
+{
+	assert_true(seen.locked && c->link.rx.bells.bell_fd >= 0 && c->link.tx.bells.bell_fd >= 0);
+	if (!seen.adopt_rc)
+		seen.adopts++;
+	return seen.adopt_rc;
+}
+
+void ready_disown(struct conn *c)
+{
+	seen.disowns++;
+}
+
+void ready_watch(struct conn *c, int fd)
+{
+	assert_true(fcntl(fd, F_GETFD) >= 0);
+	seen.watched++;
+}
+
+void ready_unwatch(struct conn *c, int fd)
+{
+	assert_true(fcntl(fd, F_GETFD) >= 0);
+	seen.watched--;
+}
+
+int conn_trylock_both(struct conn *c)
+{
+	assert_false(seen.locked);
+	if (seen.busy)
+		return -EBUSY;
+	seen.locked = true;
+	return 0;
+}
+
+void conn_unlock_both(struct conn *c)
+{
+	assert_true(seen.locked);
+	seen.locked = false;
+}
+
+void conn_seek(struct conn *c)
+{
+	assert_false(seen.locked);
+	seen.seeks++;
+}
+
+bool conn_pin(struct conn *c, enum reason why)
+{
+	assert_false(seen.locked);
+	seen.pins++;
+	seen.why = why;
+	c->pinned = 1;
+	store_relaxed(&c->reason, (uint8_t)why);
+	return true;
+}
+
+void conn_linked(struct conn *c, const uint64_t nonce[2], const uint64_t peer_nonce[2])
+{
+	assert_true(seen.locked);
+	seen.links++;
+	memcpy(c->nonce, nonce, sizeof(c->nonce));
+	memcpy(c->peer_nonce, peer_nonce, sizeof(c->peer_nonce));
+	c->linked = 1;
+}
+
+int conn_learn_addresses(struct conn *c, int fd)
+{
+	socklen_t len = sizeof(c->local);
+
+	if (c->have_addr)
+		return 0;
+	if (getsockname(fd, &c->local.any, &len))
+		return -errno;
+	len = sizeof(c->peer);
+	if (getpeername(fd, &c->peer.any, &len))
+		return -errno;
+	len = sizeof(c->cookie);
+	if (getsockopt(fd, SOL_SOCKET, SO_COOKIE, &c->cookie, &len))
+		return -errno;
+	c->have_addr = 1;
+	return 0;
+}
+
+/* ---- two ends ---------------------------------------------------------------------------------------------------- */
+
+struct bench bench;
+
+static int count_fds(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	int nr = 0;
+
+	assert_non_null(dir);
+	while (readdir(dir))
+		nr++;
+	closedir(dir);
+	return nr;
+}
+
+void conn_blank(struct conn *c, enum conn_role role, uint32_t index)
+{
+	memset(c, 0, sizeof(*c));
+	c->role = (uint8_t)role;
+	c->live = 1;
+	c->index = index;
+	c->nr_holders = 1;
+	c->link.rx.bells.bell_fd = -1;
+	c->link.tx.bells.bell_fd = -1;
+	nego_conn_init(&c->nego);
+}
+
+void bench_open(enum kind kind)
+{
+	struct sockaddr_storage ss = { 0 }, near, far;
+	struct sockaddr_in *in4 = (struct sockaddr_in *)&ss;
+	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&ss;
+	socklen_t len = kind == V4 ? sizeof(*in4) : sizeof(*in6);
+
+	memset(&seen, 0, sizeof(seen));
+	bench.nr_fds = count_fds();
+	if (kind == V4) {
+		in4->sin_family = AF_INET;
+		in4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	} else {
+		in6->sin6_family = AF_INET6;
+		assert_int_equal(inet_pton(AF_INET6, kind == V6 ? "::1" : "::ffff:127.0.0.1", &in6->sin6_addr), 1);
+	}
+	bench.listener = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(bench.listener, (struct sockaddr *)&ss, len), 0);
+	assert_int_equal(listen(bench.listener, 1), 0);
+	assert_int_equal(getsockname(bench.listener, (struct sockaddr *)&far, &len), 0);
+	bench.connector_fd = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(connect(bench.connector_fd, (struct sockaddr *)&far, len), 0);
+	bench.acceptor_fd = accept(bench.listener, NULL, NULL);
+	assert_true(bench.acceptor_fd >= 0);
+	assert_int_equal(getsockname(bench.connector_fd, (struct sockaddr *)&near, &len), 0);
+	assert_int_equal(nego_tuple_make(&bench.tuple, (struct sockaddr *)&near, (struct sockaddr *)&far), 0);
+	conn_blank(&bench.connector, CONN_CONNECTED, 3);
+	conn_blank(&bench.acceptor, CONN_ACCEPTED, 4);
+}
+
+static void end_close(struct conn *c)
+{
+	nego_leave(c);
+	if (!c->linked)
+		return;
+	own_fd_close(c->link.rx.bells.bell_fd);
+	own_fd_close(c->link.tx.bells.bell_fd);
+	segment_close(&c->link.segment);
+}
+
+void bench_close(void)
+{
+	end_close(&bench.connector);
+	end_close(&bench.acceptor);
+	assert_int_equal(seen.watched, 0);
+	close(bench.connector_fd);
+	close(bench.acceptor_fd);
+	close(bench.listener);
+	assert_int_equal(count_fds(), bench.nr_fds);
+}
+
+void poke_connector(void)
+{
+	nego_poke(&bench.connector, bench.connector_fd);
+}
+
+void poke_acceptor(void)
+{
+	nego_poke(&bench.acceptor, bench.acceptor_fd);
+}
+
+void move_counted(const char *text)
+{
+	char buf[64];
+	size_t len = strlen(text);
+
+	assert_int_equal(send(bench.connector_fd, text, len, 0), (ssize_t)len);
+	assert_int_equal(recv(bench.acceptor_fd, buf, len, MSG_WAITALL), (ssize_t)len);
+	bench.connector.tx.tcp_bytes += len;
+	bench.acceptor.rx.tcp_bytes += len;
+}
+
+void assert_linked(void)
+{
+	assert_int_equal(seen.links, 2);
+	assert_int_equal(seen.pins, 0);
+	assert_memory_equal(bench.connector.nonce, bench.acceptor.peer_nonce, 16);
+	assert_memory_equal(bench.acceptor.nonce, bench.connector.peer_nonce, 16);
+	assert_memory_not_equal(bench.connector.nonce, bench.acceptor.nonce, 16);
+	assert_int_equal(bench.connector.nego.phase, NEGO_AGREED);
+	assert_int_equal(bench.acceptor.nego.phase, NEGO_AGREED);
+}
+
+/* ---- strangers --------------------------------------------------------------------------------------------------- */
+
+static socklen_t name_of(struct sockaddr_un *un)
+{
+	memset(un, 0, sizeof(*un));
+	un->sun_family = AF_UNIX;
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + nego_name(un->sun_path, &bench.tuple));
+}
+
+int stranger_dial(void)
+{
+	struct sockaddr_un un;
+	socklen_t len = name_of(&un);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(connect(fd, (struct sockaddr *)&un, len), 0);
+	return fd;
+}
+
+int stranger_listen(void)
+{
+	struct sockaddr_un un;
+	socklen_t len = name_of(&un);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(bind(fd, (struct sockaddr *)&un, len), 0);
+	assert_int_equal(listen(fd, 4), 0);
+	return fd;
+}
+
+void stranger_send(int link, const void *buf, size_t len, const int *fds, size_t nr)
+{
+	char control[CMSG_SPACE(8 * sizeof(int))] __attribute__((aligned(8))) = { 0 };
+	struct iovec iov = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+	if (nr) {
+		m.msg_control = control;
+		m.msg_controllen = CMSG_SPACE(nr * sizeof(int));
+		CMSG_FIRSTHDR(&m)->cmsg_level = SOL_SOCKET;
+		CMSG_FIRSTHDR(&m)->cmsg_type = SCM_RIGHTS;
+		CMSG_FIRSTHDR(&m)->cmsg_len = CMSG_LEN(nr * sizeof(int));
+		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), fds, nr * sizeof(int));
+	}
+	assert_int_equal(sendmsg(link, &m, MSG_NOSIGNAL), (ssize_t)len);
+}
+
+struct nego_hello honest_hello(uint32_t ring_bytes)
+{
+	return (struct nego_hello){
+		.tuple = bench.tuple,
+		.self = { .nonce = { 1, 2 }, .data_key = 3, .room_key = 4, .data_port = 5, .room_port = 6 },
+		.ring_bytes = ring_bytes,
+		.segment_bytes = SEGMENT_BYTES(ring_bytes),
+	};
+}
