@@ -40,6 +40,7 @@ enum conn_role {
 
 #define CONN_MAX (UINT32_C(1) << 17)	/* records; every index is below it */
 #define CONN_MAX_HOLDERS 6		/* processes known by pid; a record with more is never swept */
+#define CONN_HOLD_AFTER 3		/* voided announcements in a row before a send waits a moment for the acknowledgement */
 
 /* The direction that this end sends. Written under the tx lock unless a comment says otherwise. */
 struct lane_tx {
@@ -47,7 +48,7 @@ struct lane_tx {
 	_Atomic uint8_t mode;	/* enum lane_mode: what the data calls look at; follows from state */
 	_Atomic uint8_t state;	/* enum tx_state; conn_tx_set() alone writes it */
 	uint8_t rest_done;	/* of the SWITCH frame: bytes that the kernel has taken; the lane's state says whether it is owed */
-	uint8_t probed;		/* a probe was sent since the peer's end was seen */
+	uint8_t probe_done;	/* of a PROBE frame: bytes that the kernel has taken, 0 when none was begun */
 	_Atomic int32_t in_calls;	/* plain calls inside the kernel now */
 	_Atomic uint64_t tcp_bytes;	/* program bytes that the kernel took */
 	_Atomic uint64_t calls;
@@ -58,6 +59,8 @@ struct lane_tx {
 	uint16_t voids;		/* announcements voided in a row */
 	uint16_t hold_at;	/* the next send is held when voids reaches this */
 	uint16_t hold_step;
+	uint8_t gone_hint;	/* the receiver has said that it goes: the kernel's word is awaited at each send */
+	uint8_t probe_due;	/* the peer's end of the other lane was seen: a probe goes in front of the next bytes */
 	uint16_t sends_since_look;	/* after the peer's end: sends since the kernel's socket was asked about its health */
 };
 
@@ -67,6 +70,7 @@ struct lane_rx {
 	_Atomic uint8_t mode;
 	_Atomic uint8_t state;	/* enum rx_state; conn_rx_set() alone writes it */
 	_Atomic uint8_t shut;	/* shutdown(SHUT_RD) was called */
+	uint8_t proven;		/* the frame came: what lies in the ring is the TCP peer's */
 	uint8_t dead;		/* the stream cannot be trusted any more: the kernel's socket is not read again */
 	_Atomic int32_t in_calls;
 	_Atomic uint64_t tcp_bytes;	/* program bytes taken from the kernel */
@@ -108,7 +112,8 @@ struct conn {
 	uint32_t index;
 	uint32_t generation;	/* grows each time the record is used anew */
 	_Atomic uint32_t next_free;
-	_Atomic int32_t nr_holders;
+	_Atomic int32_t nr_holders;	/* processes that have a descriptor of it */
+	_Atomic int32_t nr_maps;	/* processes that may still look at the record */
 	_Atomic int32_t holder_pid[CONN_MAX_HOLDERS];	/* 0: free slot, -1: reserved for a child being forked */
 
 	uint64_t nonce[2];		/* ours */
@@ -117,8 +122,8 @@ struct conn {
 	uint64_t cookie;		/* SO_COOKIE, with the addresses */
 	struct nego_part nego;
 	_Atomic uint64_t told[4];	/* tcp_tx, tcp_rx, ring_tx, ring_rx bytes already in some process's summary */
-	uint32_t stats_slot;		/* row + 1 in the statistics segment of the process that opened it, 0: none */
-	uint32_t switches;
+	uint32_t switches;		/* lanes that have left TCP */
+	uint8_t reason_told;
 };
 
 /* ---- set-up and records (conn.c) --------------------------------------------------------------------------------- */
@@ -152,16 +157,18 @@ void conn_set_nonblock(struct conn *c, bool on);
  * lanes are on TCP for good, false if one is on a ring.
  */
 bool conn_pin(struct conn *c, enum reason why);
+/* The same for a caller that holds both lane locks; the rendezvous is the caller's to abandon. */
+bool conn_pin_locked(struct conn *c, enum reason why);
 
 /* Fills local, peer and cookie once. 0 or -errno. */
 int conn_learn_addresses(struct conn *c, int fd);
 
-/* Every live record, for sweeps and `ringway ps`: calls fn for each that this process holds. */
-void conn_for_each_held(void (*fn)(struct conn *c, void *arg), void *arg);
+/* Does this process hold it, as far as the first CONN_MAX_HOLDERS processes are known by number? */
+bool conn_is_held_here(const struct conn *c);
 
 struct conn *conn_at(uint32_t index);
 
-/* ---- processes (conn_process.c) ---------------------------------------------------------------------------------- */
+/* ---- processes ---------------------------------------------------------------------------------- */
 
 /*
  * fork: `held` lists the distinct connections of the process's fd table. prepare marks each shared and reserves the child's hold,
@@ -173,11 +180,11 @@ void conn_fork_child(struct conn *const *held, unsigned nr);
 void conn_fork_cancel(struct conn *const *held, unsigned nr);
 
 /*
- * exec is about to happen and `fd` stays open in the new program, which cannot see the rings. A lane on TCP stays there, and the
- * connection is pinned. One on a ring whose last holder this is gets a reset, so that nobody waits for bytes that
- * nobody will move.
+ * exec is about to happen and `fd` stays open in the new program, which cannot see the rings. True: both lanes are on TCP and
+ * pinned there, the new program may use it. False: a lane is on a ring, or the peer may put it there at any moment; the new
+ * program must not get this socket. If this is the last holder, the stream was ended as at the process's end.
  */
-void conn_exec(struct conn *c, int fd);
+bool conn_exec(struct conn *c, int fd);
 
 /*
  * The process is about to end (exit, _exit, exec of a close-on-exec fd): what close would do to the peer's view, without
@@ -193,6 +200,8 @@ void conn_exit_flush(struct conn *c, int fd);
  */
 int conn_trylock_both(struct conn *c);
 void conn_unlock_both(struct conn *c);
+/* Waits for both. -EDEADLK: this thread holds one of them, which means that a signal handler is asking. */
+int conn_lock_both(struct conn *c);
 
 /*
  * The rendezvous succeeded: c->link is complete (both bells adopted among the hidden fds, the peer's bells met), and both lanes may
@@ -237,7 +246,7 @@ static inline bool conn_rx_on_ring(const struct conn *c)
 {
 	enum rx_state s = load_relaxed(&((struct conn *)c)->rx.state);
 
-	return s == RX_RING || s == RX_ENDED;
+	return s == RX_RING || (s == RX_ENDED && c->rx.proven);
 }
 
 /* While true POLLOUT is room in the ring (or, in a lane whose reader is gone, always); else it is the kernel's. */
@@ -260,6 +269,8 @@ size_t conn_tx_room(struct conn *c);
  * what poll() would say may have changed; 0: nothing new.
  */
 int conn_frames_try(struct conn *c, int fd);
+/* The same for a caller that holds the rx lock. */
+int conn_frames_locked(struct conn *c, int fd);
 
 /* The end of the stream or an error was noticed: reads do not block any more, once the ring is drained. */
 static inline bool conn_rx_ended(const struct conn *c)

@@ -22,7 +22,7 @@ enum frame_type {
 void frame_make(uint8_t out[FRAME_SIZE], enum frame_type type, const uint64_t sender_nonce[2],
 		const uint64_t receiver_nonce[2], uint64_t pos);
 
-/* Do the first `len` bytes (up to a whole frame) agree? */
-bool frame_matches(const uint8_t expected[FRAME_SIZE], const uint8_t *got, size_t len);
+/* Are the `len` bytes those of the frame from `offset` on? */
+bool frame_matches(const uint8_t expected[FRAME_SIZE], const uint8_t *got, size_t offset, size_t len);
 
 #endif

@@ -11,43 +11,60 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "shim/frame.h"
+
 struct conn;
 
-/* Tx, caller holds the tx lock. */
+/* ---- Tx: the caller holds the tx lock. */
 
-/* Linked, nothing announced, nobody inside a call: announces the present count and rings a sleeping receiver. */
+/* Linked, nothing announced, nobody inside a call: announces the present count and wakes a sleeping receiver. */
 void switch_announce(struct conn *c);
 
 /*
- * Before program data goes out. 0: send over TCP (an announcement was voided); 1: the lane is on the ring now; -EAGAIN: the
- * rest of a frame does not fit into the socket yet; other -errno from the kernel.
+ * Before program data goes out. 0: send over TCP (an announcement that stood was voided); 1: the lane is on the ring;
+ * -EAGAIN: the rest of a frame does not fit into the socket yet; other -errno from the kernel.
  */
 int switch_before_send(struct conn *c, int fd);
 
-/* A frame that was begun is finished: 0, -EAGAIN, -errno. */
+/* A frame that was begun is finished: 0 (also where none is owed), -EAGAIN, -errno. */
 int switch_finish_frame(struct conn *c, int fd);
 
-/* Is it worth waiting a moment for the acknowledgement before the next send voids the announcement? */
+/* Would the next send void an announcement that is worth a moment's wait? Readable without the lock. */
 bool switch_wants_hold(const struct conn *c);
+/* The moment passed without an acknowledgement: the next wait is farther off. */
+void switch_held_in_vain(struct conn *c);
 
-/* Rx, caller holds the rx lock. */
+/* On TCP for good: true; false if the lane is past the point where it could stay. */
+bool switch_stay_tx(struct conn *c);
 
-/* Acknowledges an announcement that has come, if the counts allow. */
+/* ---- Rx: the caller holds the rx lock. */
+
+/* Lifts the limit of a voided announcement, acknowledges one that has come, if the counts allow. */
 void switch_acknowledge(struct conn *c, int fd);
 
-/*
- * How many bytes may be read from TCP now: SIZE_MAX where nothing is acknowledged. 0: the lane stands at S, and
- * switch_take() decides.
- */
+/* How many bytes may be read from TCP now: SIZE_MAX where nothing is acknowledged; 0: the lane stands at S. */
 size_t switch_read_cap(const struct conn *c);
 
-/*
- * At S. 1: the frame was taken, the lane is on the ring; 0: what lies there is program data (voided or a lie; the state says which),
- * read on; -EAGAIN: nothing, or part of a frame, is there yet; 2: the stream has ended, let the kernel say how.
- */
-int switch_take(struct conn *c, int fd);
+enum switch_take {
+	TAKE_RING,	/* the frame was taken, the lane is on the ring */
+	TAKE_DATA,	/* what lies there is program data (stash first); nothing is acknowledged any more */
+	TAKE_WAIT,	/* nothing, or part of a frame, is there yet */
+	TAKE_END,	/* the stream has ended or failed: the kernel says how */
+};
 
-/* Anything to do for the switch on either lane, seen with a few loads: for waits and readiness. */
-bool switch_has_news(const struct conn *c);
+/* The lane stands at S. Never blocks. */
+enum switch_take switch_take(struct conn *c, int fd);
+
+bool switch_stay_rx(struct conn *c);
+
+enum frame_sight {
+	FRAME_TAKEN,	/* it came, whole, and was taken out of the socket */
+	FRAME_NOT_YET,	/* nothing, or its beginning (which is in the stash now) */
+	FRAME_NONE,	/* something else lies there, untouched */
+	FRAME_END,	/* end of stream, or an error, now in pending_errno */
+};
+
+/* Looks for one frame in the socket. `is_data` may say that its mere beginning is none; NULL: it never is. */
+enum frame_sight frame_receive(struct conn *c, int fd, enum frame_type type, uint64_t pos, bool (*is_data)(struct conn *c));
 
 #endif

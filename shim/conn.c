@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Connection records: where they live, who holds them, how they begin and end. The bytes are conn_send.c's and conn_recv.c's,
+ * the ends of a stream conn_end.c's.
+ *
+ * The arena is one shared mapping of which only the pages of records that were used exist. Free records form a stack whose head
+ * carries a tag against the ABA problem; relatives push and pop it together. A relative that was killed leaves its hold
+ * behind: when the stack is empty, records whose holders are all dead are taken back.
+ */
+#include "shim/conn.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "ringbuf/sys.h"
+#include "shim/conn_use.h"
+#include "shim/conn_end.h"
+#include "shim/inherit.h"
+#include "shim/log.h"
+#include "shim/nego.h"
+#include "shim/ready.h"
+#include "shim/summary.h"
+#include "shim/switch.h"
+
+struct arena {
+	_Atomic uint64_t free_head;	/* tag in the high half, index + 1 in the low one; 0 there: empty */
+	_Atomic uint32_t nr_fresh;	/* records below it have been used at least once */
+	struct conn records[] __attribute__((aligned(64)));
+};
+
+static struct arena *arena;
+
+int conn_arena_init(void)
+{
+	size_t bytes = sizeof(struct arena) + (size_t)CONN_MAX * sizeof(struct conn);
+	long at = sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (sys_failed(at))
+		return (int)at;
+	arena = (struct arena *)at;
+	return conn_use_init();
+}
+
+struct conn *conn_at(uint32_t index)
+{
+	return &arena->records[index];
+}
+
+static void arena_push(struct conn *c)
+{
+	uint64_t head = load_relaxed(&arena->free_head);
+
+	do {
+		store_relaxed(&c->next_free, (uint32_t)head);
+	} while (!compare_exchange(&arena->free_head, &head, ((head >> 32) + 1) << 32 | (c->index + 1)));
+}
+
+static struct conn *arena_pop(void)
+{
+	uint64_t head = load_acquire(&arena->free_head);
+	uint32_t fresh;
+
+	while ((uint32_t)head) {
+		struct conn *c = conn_at((uint32_t)head - 1);
+
+		if (compare_exchange(&arena->free_head, &head, ((head >> 32) + 1) << 32 | load_relaxed(&c->next_free)))
+			return c;
+	}
+	fresh = load_relaxed(&arena->nr_fresh);
+	while (fresh < CONN_MAX)
+		if (compare_exchange(&arena->nr_fresh, &fresh, fresh + 1)) {
+			conn_at(fresh)->index = fresh;
+			return conn_at(fresh);
+		}
+	return NULL;
+}
+
+static bool process_is_gone(int pid)
+{
+	return pid > 0 && sys_call2(SYS_kill, pid, 0) == -ESRCH;
+}
+
+/* Takes back what killed relatives held. Rare: the arena is used up. */
+static void arena_sweep(void)
+{
+	for (uint32_t i = 0; i < CONN_MAX; i++) {
+		struct conn *c = conn_at(i);
+		unsigned nr_known = 0, nr_gone = 0;
+		uint8_t live = 1;
+
+		if (load_relaxed(&c->live) != 1)
+			continue;
+		for (unsigned h = 0; h < CONN_MAX_HOLDERS; h++) {
+			int pid = load_relaxed(&c->holder_pid[h]);
+
+			nr_known += pid != 0;
+			nr_gone += process_is_gone(pid);
+		}
+		if (nr_known == 0 || nr_gone != nr_known || (int)nr_known != load_relaxed(&c->nr_holders))
+			continue;
+		if (compare_exchange(&c->live, &live, 0))
+			arena_push(c);
+	}
+}
+
+static void holder_add(struct conn *c, int pid)
+{
+	fetch_add(&c->nr_holders, 1);
+	fetch_add(&c->nr_maps, 1);
+	for (unsigned h = 0; h < CONN_MAX_HOLDERS; h++) {
+		int none = 0;
+
+		if (compare_exchange(&c->holder_pid[h], &none, pid))
+			return;
+	}
+}
+
+static void holder_forget(struct conn *c, int pid)
+{
+	for (unsigned h = 0; h < CONN_MAX_HOLDERS; h++) {
+		int found = pid;
+
+		if (compare_exchange(&c->holder_pid[h], &found, 0))
+			return;
+	}
+}
+
+bool conn_is_held_here(const struct conn *c)
+{
+	for (unsigned h = 0; h < CONN_MAX_HOLDERS; h++)
+		if (load_relaxed(&((struct conn *)c)->holder_pid[h]) == inherit_pid)
+			return true;
+	return false;
+}
+
+struct conn *conn_opened(enum conn_role role, bool nonblock)
+{
+	struct conn *c;
+	uint32_t index, generation;
+
+	if (!arena)
+		return NULL;
+	c = arena_pop();
+	if (!c) {
+		arena_sweep();
+		c = arena_pop();
+		if (!c)
+			return NULL;
+	}
+	index = c->index;
+	generation = c->generation;
+	memset(c, 0, sizeof(*c));
+	c->index = index;
+	c->generation = generation + 1;
+	c->role = (uint8_t)role;
+	store_relaxed(&c->nonblock, nonblock);
+	store_relaxed(&c->rcv_lowat, 1);
+	store_relaxed(&c->tx.mode, MODE_PLAIN);
+	store_relaxed(&c->rx.mode, MODE_PLAIN);
+	c->tx.hold_at = CONN_HOLD_AFTER;
+	c->tx.hold_step = 1;
+	c->link.tx.bells.bell_fd = -1;
+	c->link.rx.bells.bell_fd = -1;
+	nego_conn_init(&c->nego);
+	holder_add(c, inherit_pid);
+	conn_use_opened(c);
+	store_release(&c->live, 1);
+	if (role == CONN_UNKNOWN)
+		conn_pin(c, REASON_ROLE_UNKNOWN);
+	summary_add_connection();
+	return c;
+}
+
+void conn_set_nonblock(struct conn *c, bool on)
+{
+	store_relaxed(&c->nonblock, on);
+}
+
+/*
+ * ---- Locks and pins ----
+ */
+
+int conn_lock_both(struct conn *c)
+{
+	bool shared = load_relaxed(&c->shared);
+	int r = lane_lock(&c->tx.lock, shared);
+
+	if (r < 0)
+		return r;
+	if (r > 0)
+		conn_tx_recover(c);
+	r = lane_lock(&c->rx.lock, shared);
+	if (r < 0) {
+		lane_unlock(&c->tx.lock);
+		return r;
+	}
+	if (r > 0)
+		conn_rx_recover(c);
+	return 0;
+}
+
+int conn_trylock_both(struct conn *c)
+{
+	bool shared = load_relaxed(&c->shared);
+
+	if (!lane_trylock(&c->tx.lock, shared))
+		return -EBUSY;
+	if (!lane_trylock(&c->rx.lock, shared)) {
+		lane_unlock(&c->tx.lock);
+		return -EBUSY;
+	}
+	if (load_relaxed(&c->tx.in_calls) || load_relaxed(&c->rx.in_calls)) {
+		conn_unlock_both(c);
+		return -EBUSY;
+	}
+	return 0;
+}
+
+void conn_unlock_both(struct conn *c)
+{
+	lane_unlock(&c->rx.lock);
+	lane_unlock(&c->tx.lock);
+}
+
+bool conn_pin_locked(struct conn *c, enum reason why)
+{
+	if (!load_relaxed(&c->pinned)) {
+		store_relaxed(&c->reason, (uint8_t)why);
+		store_relaxed(&c->pinned, 1);
+		c->nego.due_calls = NEGO_NEVER;
+		c->nego.due_bytes = NEGO_NEVER;
+	}
+	return switch_stay_tx(c) & switch_stay_rx(c);
+}
+
+bool conn_pin(struct conn *c, enum reason why)
+{
+	bool all;
+
+	if (conn_lock_both(c) < 0) {
+		/* A signal handler in the middle of a call of its own thread: the flag alone keeps the lanes from being announced. */
+		store_relaxed(&c->reason, (uint8_t)why);
+		store_relaxed(&c->pinned, 1);
+		return false;
+	}
+	all = conn_pin_locked(c, why);
+	if (all)
+		nego_abandon(c);
+	conn_unlock_both(c);
+	return all;
+}
+
+/*
+ * ---- Addresses ----
+ */
+
+int conn_learn_addresses(struct conn *c, int fd)
+{
+	unsigned len = sizeof(c->local);
+	unsigned cookie_len = sizeof(c->cookie);
+	long r;
+
+	if (load_acquire(&c->have_addr))
+		return 0;
+	r = sys_getsockname(fd, &c->local, &len);
+	if (r < 0)
+		return (int)r;
+	len = sizeof(c->peer);
+	r = sys_call3(SYS_getpeername, fd, &c->peer, &len);
+	if (r < 0)
+		return (int)r;
+	r = sys_getsockopt(fd, SOL_SOCKET, SO_COOKIE, &c->cookie, &cookie_len);
+	if (r < 0)
+		return (int)r;
+	store_release(&c->have_addr, 1);
+	return 0;
+}
+
+/*
+ * ---- The end of a record ----
+ */
+
+void conn_unmap(struct conn *c)
+{
+	if (fetch_sub(&c->nr_maps, 1) == 1) {
+		store_release(&c->live, 0);
+		arena_push(c);
+	}
+}
+
+void conn_discard(struct conn *c)
+{
+	holder_forget(c, inherit_pid);
+	fetch_sub(&c->nr_holders, 1);
+	conn_unmap(c);
+}
+
+void conn_release(struct conn *c, int fd)
+{
+	bool last;
+
+	if (conn_lock_both(c) < 0) {
+		/* This thread was interrupted inside a call on it: that call still needs the record, so it is never given back. */
+		log_warn("connection %u: closed by a signal handler in the middle of a call", c->index);
+		return;
+	}
+	holder_forget(c, inherit_pid);
+	last = fetch_sub(&c->nr_holders, 1) == 1;
+	nego_leave(c);
+	if (last) {
+		conn_end_lanes(c, fd);
+		conn_tx_set(c, TX_CLOSED);
+		conn_rx_set(c, RX_CLOSED);
+	}
+	conn_tell_summary(c, last);
+	conn_unlock_both(c);
+	conn_use_close(c);
+}
+
+/*
+ * ---- Processes ----
+ */
+
+void conn_fork_prepare(struct conn *const *held, unsigned nr)
+{
+	for (unsigned i = 0; i < nr; i++) {
+		store_release(&held[i]->shared, 1);
+		holder_add(held[i], -1);
+	}
+}
+
+void conn_fork_parent(struct conn *const *held, unsigned nr)
+{
+	(void)held;
+	(void)nr;
+}
+
+void conn_fork_child(struct conn *const *held, unsigned nr)
+{
+	lane_lock_fork_child();
+	for (unsigned i = 0; i < nr; i++) {
+		holder_forget(held[i], -1);
+		for (unsigned h = 0; h < CONN_MAX_HOLDERS; h++) {
+			int none = 0;
+
+			if (compare_exchange(&held[i]->holder_pid[h], &none, inherit_pid))
+				break;
+		}
+		conn_use_opened(held[i]);
+	}
+}
+
+void conn_fork_cancel(struct conn *const *held, unsigned nr)
+{
+	for (unsigned i = 0; i < nr; i++) {
+		holder_forget(held[i], -1);
+		fetch_sub(&held[i]->nr_holders, 1);
+		conn_unmap(held[i]);
+	}
+}
+
+/* What of its bytes no process has told yet; the reason it is on TCP, once, when its last holder goes. */
+void conn_tell_summary(struct conn *c, bool last)
+{
+	uint64_t now[4] = { load_relaxed(&c->tx.tcp_bytes), load_relaxed(&c->rx.tcp_bytes), 0, 0 };
+	uint64_t delta[4];
+
+	if (load_relaxed(&c->linked)) {
+		now[2] = c->link.tx.tail_pos;
+		now[3] = c->link.rx.head_pos;
+	}
+	for (int i = 0; i < 4; i++)
+		delta[i] = now[i] - exchange(&c->told[i], now[i]);
+	summary_add_bytes(delta[0], delta[1], delta[2], delta[3]);
+	if (last && !c->switches && !c->reason_told) {
+		uint8_t reason = load_relaxed(&c->reason);
+
+		c->reason_told = 1;
+		summary_add_reason(reason != REASON_NONE ? reason : REASON_NOT_BUSY);
+	}
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The ends: shutdown, close, exec, the end of the process, a peer that lies. The kernel's socket carries every end; what is done here
+ * makes it say of the ring's bytes what it would have said of its own.
+ */
+#include "shim/conn_end.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "ringbuf/sys.h"
+#include "shim/conn.h"
+#include "shim/log.h"
+#include "shim/nego.h"
+#include "shim/ready.h"
+#include "shim/switch.h"
+
+#define LOOK_FRAMES 16
+
+bool conn_look(struct conn *c, int fd)
+{
+	store_relaxed(&c->rx.looks_skipped, 0);
+	for (int i = 0; i < LOOK_FRAMES; i++) {
+		switch (frame_receive(c, fd, FRAME_PROBE, 0, NULL)) {
+		case FRAME_TAKEN:
+			continue;
+		case FRAME_NOT_YET:
+			return false;
+		case FRAME_NONE:
+			conn_lied(c, fd, REASON_BAD_FRAME);
+			return true;
+		case FRAME_END:
+			conn_rx_set(c, RX_ENDED);
+			c->tx.probe_due = 1;
+			ready_changed(c);
+			return true;
+		}
+	}
+	return false;
+}
+
+void conn_lied(struct conn *c, int fd, enum reason why)
+{
+	log_warn("connection %u: the peer broke the protocol (%s)", c->index, reason_word(why));
+	store_relaxed(&c->reason, (uint8_t)why);
+	store_relaxed(&c->pinned, 1);
+	c->rx.dead = 1;
+	c->rx.proven = 0;
+	store_relaxed(&c->rx.pending_errno, ECONNRESET);
+	fetch_add(&c->rx.ends, 1);
+	if (load_relaxed(&c->rx.state) != RX_ENDED)
+		conn_rx_set(c, RX_ENDED);
+	sys_call2(SYS_shutdown, fd, SHUT_RDWR);
+	ready_changed(c);
+}
+
+/* Does the program leave bytes unread that the kernel does not know of? Takes frames away on the way. */
+static bool leaves_unread(struct conn *c, int fd)
+{
+	if (load_relaxed(&c->rx.state) == RX_ACKED && switch_read_cap(c) == 0)
+		switch_take(c, fd);
+	if (load_relaxed(&c->rx.state) == RX_RING)
+		conn_look(c, fd);
+	if (conn_rx_on_ring(c))
+		return ring_rx_avail(&c->link.rx) > 0;
+	return c->rx.stash_len && load_relaxed(&c->rx.state) == RX_SEEK;
+}
+
+void conn_end_lanes(struct conn *c, int fd)
+{
+	struct linger reset = { .l_onoff = 1, .l_linger = 0 };
+
+	if (!load_relaxed(&c->linked))
+		return;
+	if (leaves_unread(c, fd))
+		sys_setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	if (conn_tx_on_ring(c))
+		ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
+	ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_KERNEL);
+}
+
+void conn_exit_flush(struct conn *c, int fd)
+{
+	if (conn_lock_both(c) < 0)
+		return;
+	if (load_relaxed(&c->nr_holders) == 1)
+		conn_end_lanes(c, fd);
+	conn_tell_summary(c, load_relaxed(&c->nr_holders) == 1);
+	conn_unlock_both(c);
+}
+
+bool conn_exec(struct conn *c, int fd)
+{
+	if (conn_pin(c, REASON_EXEC))
+		return true;
+	conn_exit_flush(c, fd);
+	return false;
+}
+
+int conn_shutdown(struct conn *c, int fd, int how)
+{
+	bool locked = conn_lock_both(c) == 0;
+	int r;
+
+	/*
+	 * A frame that was begun and has no data behind it is left as it is: the peer finds its beginning, then the end, and
+	 * knows that it is no data. The same goes for close.
+	 */
+	r = (int)sys_call2(SYS_shutdown, fd, how);
+	if (r == 0 && locked) {
+		if (how != SHUT_RD) {
+			bool on_ring = conn_tx_on_ring(c);
+
+			if (load_relaxed(&c->tx.mode) != MODE_PLAIN && load_relaxed(&c->tx.mode) != MODE_PINNED &&
+			    load_relaxed(&c->tx.state) != TX_SHUT)
+				conn_tx_set(c, TX_SHUT);
+			if (on_ring)
+				ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
+		}
+		if (how != SHUT_WR)
+			store_relaxed(&c->rx.shut, 1);
+		ready_changed(c);
+	}
+	if (locked)
+		conn_unlock_both(c);
+	return r;
+}
+
+int conn_inq(struct conn *c, int fd)
+{
+	int kernel = 0;
+	size_t cap, n;
+	int r;
+
+	if (conn_is_plain(c)) {
+		r = (int)sys_call3(SYS_ioctl, fd, SIOCINQ, &kernel);
+		return r < 0 ? r : kernel;
+	}
+	if (lane_lock(&c->rx.lock, load_relaxed(&c->shared)) < 0)
+		return 0;
+	if (load_relaxed(&c->rx.state) == RX_ACKED && switch_read_cap(c) == 0)
+		switch_take(c, fd);
+	if (conn_rx_on_ring(c)) {
+		ssize_t avail = ring_rx_avail_min(&c->link.rx, SIZE_MAX);
+
+		n = avail > 0 ? (size_t)avail : 0;
+	} else {
+		cap = switch_read_cap(c);
+		r = (int)sys_call3(SYS_ioctl, fd, SIOCINQ, &kernel);
+		n = kernel > 0 ? (size_t)kernel : 0;
+		if (load_relaxed(&c->rx.state) == RX_SEEK)
+			n += c->rx.stash_len;
+		if (n > cap)
+			n = cap;
+		if (r < 0) {
+			lane_unlock(&c->rx.lock);
+			return r;
+		}
+	}
+	lane_unlock(&c->rx.lock);
+	return n > INT_MAX ? INT_MAX : (int)n;
+}
+
+/* Bytes in the ring lie in the receiver's memory: on TCP they would have been acknowledged, whether read or not. */
+int conn_outq(struct conn *c, int fd)
+{
+	int kernel = 0;
+	int r = (int)sys_call3(SYS_ioctl, fd, SIOCOUTQ, &kernel);
+
+	return r < 0 ? r : conn_tx_on_ring(c) ? 0 : kernel;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RINGWAY_CONN_END_H
+#define RINGWAY_CONN_END_H
+
+/* How a connection ends, and what its parts tell each other about it (PROTOCOL.md section 6). */
+
+#include <stdbool.h>
+
+#include "ringbuf/stats.h"
+
+struct conn;
+
+/*
+ * The caller holds the rx lock, the lane is on a ring. Asks the kernel's socket: probes are taken away, an end or an error moves
+ * the lane to ENDED. True if it is there.
+ */
+bool conn_look(struct conn *c, int fd);
+
+/* The peer broke the protocol: nothing that it sends is believed any more, and the program sees a reset. Rx lock held. */
+void conn_lied(struct conn *c, int fd, enum reason why);
+
+/*
+ * Both locks held, nobody else holds the connection, the kernel's close follows: a reset if program bytes are unread in the
+ * ring, else frames are taken away so that the kernel says FIN; the peer is told to look.
+ */
+void conn_end_lanes(struct conn *c, int fd);
+
+/* One process fewer looks at the record; the last gives it back. */
+void conn_unmap(struct conn *c);
+
+/* Bytes that moved and were not told yet; the reason too if nobody holds it any more. */
+void conn_tell_summary(struct conn *c, bool last);
+
+/* A lane was taken over from a thread that died holding it: published again, the peer woken. */
+void conn_tx_recover(struct conn *c);
+void conn_rx_recover(struct conn *c);
+
+#endif

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the rendezvous and the waits see of a connection: the link when it comes, and its two lanes as something to
+ * poll, arm and sleep on.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "ringbuf/sys.h"
+#include "shim/conn.h"
+#include "shim/conn_end.h"
+#include "shim/log.h"
+#include "shim/ready.h"
+#include "shim/switch.h"
+
+#define READ_EVENTS (POLLIN | POLLRDNORM)
+#define WRITE_EVENTS (POLLOUT | POLLWRNORM)
+
+void conn_seek(struct conn *c)
+{
+	if (load_relaxed(&c->tx.state) == TX_TCP)
+		conn_tx_set(c, TX_SEEK);
+	if (load_relaxed(&c->rx.state) == RX_TCP)
+		conn_rx_set(c, RX_SEEK);
+}
+
+void conn_linked(struct conn *c, const uint64_t nonce[2], const uint64_t peer_nonce[2])
+{
+	for (int i = 0; i < 2; i++) {
+		c->nonce[i] = nonce[i];
+		c->peer_nonce[i] = peer_nonce[i];
+	}
+	conn_seek(c);
+	store_release(&c->linked, 1);
+	log_info("connection %u: linked", c->index);
+	switch_announce(c);
+}
+
+/* Whoever held the lane may have died between taking an arming away and ringing for it. */
+void conn_tx_recover(struct conn *c)
+{
+	if (!load_relaxed(&c->linked))
+		return;
+	ring_tx_recover(&c->link.tx);
+	bell_ring(c->link.tx.bells.bell_fd, &c->link.tx.bells.peer);
+}
+
+void conn_rx_recover(struct conn *c)
+{
+	if (!load_relaxed(&c->linked))
+		return;
+	ring_rx_recover(&c->link.rx);
+	bell_ring(c->link.rx.bells.bell_fd, &c->link.rx.bells.peer);
+}
+
+bool conn_is_plain(const struct conn *c)
+{
+	return !conn_is_linked(c);
+}
+
+/* ---- Looking without a lock: a value that is stale a moment later, never one out of bounds. */
+
+static uint64_t published_tail(struct conn *c)
+{
+	return peer_read_u64(&c->link.rx.ctl->tx.tail_pos);
+}
+
+size_t conn_rx_avail(struct conn *c)
+{
+	uint64_t avail;
+
+	if (!conn_rx_on_ring(c))
+		return 0;
+	avail = published_tail(c) - load_unlocked(&c->link.rx.head_pos);
+	/* A lie counts as something to read: the read finds it out. */
+	return avail > ring_rx_bytes(&c->link.rx) ? ring_rx_bytes(&c->link.rx) : (size_t)avail;
+}
+
+uint64_t conn_rx_tail(struct conn *c)
+{
+	return conn_rx_on_ring(c) ? published_tail(c) : 0;
+}
+
+size_t conn_tx_room(struct conn *c)
+{
+	uint64_t queued;
+
+	if (!conn_is_linked(c))
+		return 0;
+	queued = load_unlocked(&c->link.tx.tail_pos) - peer_read_u64(&c->link.tx.ctl->rx.head_pos);
+	return queued > ring_tx_bytes(&c->link.tx) ? ring_tx_bytes(&c->link.tx)
+						   : (size_t)(ring_tx_bytes(&c->link.tx) - queued);
+}
+
+static bool writable(struct conn *c)
+{
+	if (load_relaxed(&c->tx.state) == TX_ORPHAN)
+		return true;
+	if (conn_tx_room(c) < ring_tx_low_water(&c->link.tx, SIZE_MAX))
+		return false;
+	store_relaxed(&c->tx.room_seq, load_relaxed(&c->tx.full_seq));
+	return true;
+}
+
+bool conn_attention(const struct conn *c)
+{
+	struct conn *m = (struct conn *)c;
+
+	return conn_is_linked(c) && ((peer_read_u32(&m->link.rx.ctl->tx.wake) |
+				      peer_read_u32(&m->link.tx.ctl->rx_state.wake)) & WAKE_ATTN_MASK);
+}
+
+uint64_t conn_rx_edge(struct conn *c)
+{
+	return conn_rx_tail(c) + load_relaxed(&c->rx.ends);
+}
+
+uint64_t conn_tx_edge(struct conn *c)
+{
+	if (!conn_tx_on_ring(c))
+		return 0;
+	writable(c);
+	return load_relaxed(&c->tx.room_seq);
+}
+
+/*
+ * ---- Frames ----
+ */
+
+int conn_frames_locked(struct conn *c, int fd)
+{
+	enum rx_state before = load_relaxed(&c->rx.state);
+	uint32_t ends = load_relaxed(&c->rx.ends);
+
+	if (!load_relaxed(&c->linked))
+		return 0;
+	ring_rx_take_attention(&c->link.rx);
+	switch_acknowledge(c, fd);
+	switch ((enum rx_state)load_relaxed(&c->rx.state)) {
+	case RX_ACKED:
+		if (switch_read_cap(c) == 0)
+			switch_take(c, fd);
+		break;
+	case RX_RING:
+		conn_look(c, fd);
+		break;
+	default:
+		break;
+	}
+	return load_relaxed(&c->rx.state) != before || load_relaxed(&c->rx.ends) != ends;
+}
+
+int conn_frames_try(struct conn *c, int fd)
+{
+	int r;
+
+	if (!lane_trylock(&c->rx.lock, load_relaxed(&c->shared)))
+		return -EBUSY;
+	r = conn_frames_locked(c, fd);
+	lane_unlock(&c->rx.lock);
+	return r;
+}
+
+size_t conn_rx_tcp_bytes(struct conn *c, int fd)
+{
+	size_t cap = switch_read_cap(c);
+	int kernel = 0;
+
+	if (cap == SIZE_MAX || cap == 0)
+		return cap;
+	sys_call3(SYS_ioctl, fd, FIONREAD, &kernel);
+	return kernel > 0 && (size_t)kernel < cap ? (size_t)kernel : kernel > 0 ? cap : 0;
+}
+
+/*
+ * ---- Readiness ----
+ */
+
+short conn_kernel_events(const struct conn *c, short want)
+{
+	short events = want;
+
+	if (!conn_is_linked(c))
+		return want;
+	if (conn_tx_on_ring(c))
+		events &= ~WRITE_EVENTS;
+	if (conn_rx_on_ring(c)) {
+		/* Once the end was noticed the socket is readable for ever, and says nothing new. */
+		if (load_relaxed(&((struct conn *)c)->rx.state) == RX_ENDED)
+			events &= ~READ_EVENTS;
+		else
+			events |= POLLIN;
+	}
+	return events;
+}
+
+short conn_ready(struct conn *c, int fd, short want, short kernel)
+{
+	short ready = kernel & (POLLERR | POLLHUP | POLLNVAL | (want & (POLLPRI | POLLRDHUP)));
+
+	if (!conn_is_linked(c))
+		return kernel;
+	if (kernel & (POLLIN | POLLRDHUP | POLLHUP | POLLERR) || conn_attention(c))
+		conn_frames_try(c, fd);
+	if (conn_rx_on_ring(c)) {
+		if (conn_rx_avail(c) || conn_rx_ended(c) || load_relaxed(&c->rx.shut))
+			ready |= want & READ_EVENTS;
+	} else if (load_relaxed(&c->rx.state) == RX_ACKED) {
+		if (conn_rx_tcp_bytes(c, fd) || conn_rx_ended(c))
+			ready |= want & kernel & READ_EVENTS;
+	} else {
+		ready |= want & kernel & READ_EVENTS;
+		if (c->rx.stash_len || conn_rx_ended(c))
+			ready |= want & READ_EVENTS;
+	}
+	if (load_relaxed(&c->rx.pending_errno))
+		ready |= POLLERR;
+	if (conn_tx_on_ring(c)) {
+		if (writable(c))
+			ready |= want & WRITE_EVENTS;
+	} else {
+		ready |= want & kernel & WRITE_EVENTS;
+	}
+	return ready;
+}
+
+/* Every linked lane of `want` is armed, on a ring or not, so that disarming never depends on what has happened meanwhile. */
+static bool arm_tx(struct conn *c)
+{
+	return conn_tx_on_ring(c) ? ring_tx_sleep_begin(&c->link.tx, SIZE_MAX) : ring_tx_sleep_begin_words(&c->link.tx);
+}
+
+bool conn_arm(struct conn *c, short want)
+{
+	bool rx = want & READ_EVENTS, tx = want & WRITE_EVENTS;
+
+	if (!conn_is_linked(c))
+		return false;
+	if (rx && (conn_rx_on_ring(c) ? ring_rx_sleep_begin(&c->link.rx)
+				      : ring_rx_sleep_begin_past(&c->link.rx, published_tail(c))))
+		return true;
+	if (tx && arm_tx(c)) {
+		if (rx)
+			ring_rx_sleep_end(&c->link.rx, false);
+		return true;
+	}
+	return false;
+}
+
+bool conn_arm_edge(struct conn *c, short want, uint64_t rx_edge, uint64_t tx_edge)
+{
+	bool rx = want & READ_EVENTS, tx = want & WRITE_EVENTS;
+
+	if (!conn_is_linked(c))
+		return false;
+	if (rx && ring_rx_sleep_begin_past(&c->link.rx, published_tail(c)))
+		return true;
+	/* Room that a full ring has got since makes sleep_begin() refuse; room that was there all along is no edge. */
+	if (tx && (load_relaxed(&c->tx.full_seq) != load_relaxed(&c->tx.room_seq) ? arm_tx(c)
+										   : ring_tx_sleep_begin_words(&c->link.tx))) {
+		if (rx)
+			ring_rx_sleep_end(&c->link.rx, false);
+		return true;
+	}
+	if ((rx && conn_rx_edge(c) != rx_edge) || (tx && conn_tx_edge(c) != tx_edge)) {
+		conn_disarm(c, want);
+		return true;
+	}
+	return false;
+}
+
+void conn_disarm(struct conn *c, short want)
+{
+	if (!conn_is_linked(c))
+		return;
+	if (want & READ_EVENTS)
+		ring_rx_sleep_end(&c->link.rx, true);
+	if (want & WRITE_EVENTS)
+		ring_tx_sleep_end(&c->link.tx, true);
+}
+
+int conn_bell_fd(const struct conn *c, short event)
+{
+	return event & READ_EVENTS ? conn_rx_bell(c) : event & WRITE_EVENTS ? conn_tx_bell(c) : -1;
+}

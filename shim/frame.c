@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+#include "shim/frame.h"
+
+#include <string.h>
+
+#define FRAME_MAGIC 0x31465752u
+
+static void put_le32(uint8_t *to, uint32_t v)
+{
+	for (int i = 0; i < 4; i++)
+		to[i] = (uint8_t)(v >> (8 * i));
+}
+
+static void put_le64(uint8_t *to, uint64_t v)
+{
+	for (int i = 0; i < 8; i++)
+		to[i] = (uint8_t)(v >> (8 * i));
+}
+
+/* One round that spreads every input bit over the word; the constants are odd and have about half of their bits set. */
+static uint64_t mix(uint64_t state, uint64_t word)
+{
+	state = (state ^ word) * UINT64_C(0x9fb21c651e98df25);
+	state ^= state >> 29;
+	state *= UINT64_C(0xd6e8feb86659fd93);
+	return state ^ (state >> 32);
+}
+
+void frame_make(uint8_t out[FRAME_SIZE], enum frame_type type, const uint64_t sender_nonce[2],
+		const uint64_t receiver_nonce[2], uint64_t pos)
+{
+	for (int half = 0; half < 2; half++) {
+		uint64_t h = mix(UINT64_C(0x52696e67776179) + (uint64_t)half, (uint64_t)type);
+
+		h = mix(h, sender_nonce[half]);
+		h = mix(h, sender_nonce[1 - half]);
+		h = mix(h, receiver_nonce[half]);
+		h = mix(h, receiver_nonce[1 - half]);
+		put_le64(out + 16 + 8 * half, mix(h, pos));
+	}
+	put_le32(out, FRAME_MAGIC);
+	put_le32(out + 4, (uint32_t)type);
+	put_le64(out + 8, pos);
+}
+
+bool frame_matches(const uint8_t expected[FRAME_SIZE], const uint8_t *got, size_t offset, size_t len)
+{
+	return offset <= FRAME_SIZE && len <= FRAME_SIZE - offset && memcmp(expected + offset, got, len) == 0;
+}

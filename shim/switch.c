@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The switch of a lane, step by step as in PROTOCOL.md section 4; tests/model/switch.pml checks that no byte is lost, doubled
+ * or reordered by it.
+ *
+ * The SWITCH frame leaves only in a send call that has data to follow it. The other road, writing it as soon as
+ * the acknowledgement is seen, met peers that had just closed and turned their FIN into a reset.
+ */
+#include "shim/switch.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include "ringbuf/sys.h"
+#include "shim/conn.h"
+#include "shim/diag.h"
+#include "shim/log.h"
+#include "shim/options.h"
+#include "shim/ready.h"
+#include "shim/summary.h"
+
+#define COUNT_TRIES 4
+
+/* Do our counts of this lane agree with the kernel's? 0; -EAGAIN: cannot be told now; -EPROTO: they do not. */
+static int check_counts(struct conn *c, int fd, bool tx)
+{
+	struct diag_bytes kernel;
+
+	for (int i = 0; i < COUNT_TRIES; i++) {
+		int r = diag_counts(fd, c->role == CONN_CONNECTED, &kernel);
+
+		if (r == -EAGAIN)
+			continue;
+		if (r < 0)
+			return -EPROTO;
+		if (tx)
+			return kernel.established && kernel.written == load_relaxed(&c->tx.tcp_bytes) ? 0 : -EPROTO;
+		return kernel.read == load_relaxed(&c->rx.tcp_bytes) ? 0 : -EPROTO;
+	}
+	return -EAGAIN;
+}
+
+static void lane_switched(struct conn *c, const char *lane)
+{
+	if (c->switches++ == 0)
+		summary_add_switched(TRANSPORT_BIT_SHM);
+	log_info("connection %u: %s lane left TCP after %llu bytes", c->index, lane,
+		 (unsigned long long)(lane[0] == 't' ? load_relaxed(&c->tx.tcp_bytes) : load_relaxed(&c->rx.tcp_bytes)));
+	ready_changed(c);
+}
+
+/* One lane stays on TCP although the other may move. */
+static void lane_refused(struct conn *c, enum reason why)
+{
+	store_relaxed(&c->reason, (uint8_t)why);
+	store_relaxed(&c->pinned, 1);
+}
+
+/*
+ * ---- Tx ----
+ */
+
+void switch_announce(struct conn *c)
+{
+	if (load_relaxed(&c->tx.state) != TX_SEEK || !load_relaxed(&c->linked) || load_relaxed(&c->pinned) ||
+	    load_relaxed(&c->tx.in_calls))
+		return;
+	c->tx.announced_pos = load_relaxed(&c->tx.tcp_bytes);
+	if (++c->tx.announced_seq == 0)
+		c->tx.announced_seq = 1;
+	if (!conn_tx_set(c, TX_ANNOUNCED))
+		return;
+	lane_announce(c->link.tx.ctl, c->tx.announced_seq, c->tx.announced_pos);
+	ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_WORDS);
+}
+
+static void withdraw(struct conn *c, enum tx_state to)
+{
+	lane_void(c->link.tx.ctl, c->tx.announced_seq);
+	if (c->tx.voids < UINT16_MAX)
+		c->tx.voids++;
+	conn_tx_set(c, to);
+}
+
+/*
+ * The frame is small and the program's next bytes wait behind it, so Nagle's algorithm and TCP_CORK must not hold it back:
+ * setting TCP_NODELAY pushes what is queued, whatever it was before.
+ */
+static ssize_t write_frame(int fd, const uint8_t *bytes, size_t len)
+{
+	int was = 1, one = 1, zero = 0;
+	unsigned was_len = sizeof(was);
+	ssize_t n;
+
+	sys_getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &was, &was_len);
+	n = sys_sendto(fd, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	sys_setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	if (!was)
+		sys_setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &zero, sizeof(zero));
+	return n;
+}
+
+int switch_finish_frame(struct conn *c, int fd)
+{
+	uint8_t frame[FRAME_SIZE];
+	ssize_t n;
+
+	if (load_relaxed(&c->tx.state) != TX_FRAMING)
+		return 0;
+	frame_make(frame, FRAME_SWITCH, c->nonce, c->peer_nonce, c->tx.announced_pos);
+	n = write_frame(fd, frame + c->tx.rest_done, FRAME_SIZE - c->tx.rest_done);
+	if (n < 0)
+		return (int)n;
+	c->tx.rest_done += (uint8_t)n;
+	if (c->tx.rest_done < FRAME_SIZE)
+		return -EAGAIN;
+	conn_tx_set(c, TX_RING);
+	lane_switched(c, "tx");
+	return 0;
+}
+
+int switch_before_send(struct conn *c, int fd)
+{
+	int r;
+
+	switch ((enum tx_state)load_relaxed(&c->tx.state)) {
+	case TX_ANNOUNCED:
+		if (!lane_acked(c->link.tx.ctl, c->tx.announced_seq) || load_relaxed(&c->pinned)) {
+			withdraw(c, TX_SEEK);
+			return 0;
+		}
+		r = check_counts(c, fd, true);
+		if (r == -EPROTO) {
+			lane_refused(c, REASON_COUNT_MISMATCH);
+			withdraw(c, TX_PINNED);
+			return 0;
+		}
+		if (r < 0) {
+			withdraw(c, TX_SEEK);
+			return 0;
+		}
+		c->tx.rest_done = 0;
+		conn_tx_set(c, TX_FRAMING);
+		/* fall through */
+	case TX_FRAMING:
+		r = switch_finish_frame(c, fd);
+		return r < 0 ? r : 1;
+	case TX_RING:
+	case TX_ORPHAN:
+		return 1;
+	default:
+		return 0;
+	}
+}
+
+bool switch_wants_hold(const struct conn *c)
+{
+	return load_relaxed(&((struct conn *)c)->tx.state) == TX_ANNOUNCED && c->tx.voids >= c->tx.hold_at &&
+	       !lane_acked(c->link.tx.ctl, c->tx.announced_seq);
+}
+
+void switch_held_in_vain(struct conn *c)
+{
+	if (c->tx.hold_step < 1024)
+		c->tx.hold_step *= 2;
+	c->tx.hold_at = (uint16_t)(c->tx.voids > UINT16_MAX - c->tx.hold_step ? UINT16_MAX : c->tx.voids + c->tx.hold_step);
+}
+
+bool switch_stay_tx(struct conn *c)
+{
+	switch ((enum tx_state)load_relaxed(&c->tx.state)) {
+	case TX_TCP:
+	case TX_SEEK:
+		return conn_tx_set(c, TX_PINNED);
+	case TX_ANNOUNCED:
+		withdraw(c, TX_PINNED);
+		return true;
+	case TX_FRAMING:
+	case TX_RING:
+	case TX_ORPHAN:
+		return false;
+	default:
+		return true;
+	}
+}
+
+/*
+ * ---- Rx ----
+ */
+
+void switch_acknowledge(struct conn *c, int fd)
+{
+	struct lane_ctl *ctl = c->link.rx.ctl;
+	uint64_t at;
+	uint32_t seq;
+	int r;
+
+	if (load_relaxed(&c->rx.state) == RX_ACKED && lane_voided(ctl, c->rx.acked_seq))
+		conn_rx_set(c, RX_SEEK);
+	if (load_relaxed(&c->rx.state) != RX_SEEK || load_relaxed(&c->pinned) || c->rx.stash_len ||
+	    load_relaxed(&c->rx.in_calls))
+		return;
+	seq = lane_announced(ctl, &at);
+	if (!seq || seq == c->rx.acked_seq || lane_voided(ctl, seq) || at < load_relaxed(&c->rx.tcp_bytes))
+		return;
+	r = check_counts(c, fd, false);
+	if (r == -EPROTO) {
+		lane_refused(c, REASON_COUNT_MISMATCH);
+		conn_rx_set(c, RX_PINNED);
+		return;
+	}
+	if (r < 0)
+		return;
+	c->rx.acked_seq = seq;
+	c->rx.cap_pos = at;
+	if (!conn_rx_set(c, RX_ACKED))
+		return;
+	lane_ack(ctl, seq);
+	ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_WORDS);
+}
+
+size_t switch_read_cap(const struct conn *c)
+{
+	struct conn *m = (struct conn *)c;
+
+	if (load_relaxed(&m->rx.state) != RX_ACKED)
+		return SIZE_MAX;
+	return (size_t)(c->rx.cap_pos - load_relaxed(&m->rx.tcp_bytes));
+}
+
+enum frame_sight frame_receive(struct conn *c, int fd, enum frame_type type, uint64_t pos, bool (*is_data)(struct conn *c))
+{
+	uint8_t expected[FRAME_SIZE], got[FRAME_SIZE];
+	size_t have = c->rx.stash_len;
+	ssize_t n = sys_recvfrom(fd, got, FRAME_SIZE - have, MSG_PEEK | MSG_DONTWAIT, NULL, NULL);
+
+	if (n == -EAGAIN || n == -EINTR)
+		return FRAME_NOT_YET;
+	if (n <= 0) {
+		/* The error that the peek took is the program's to hear. The beginning of a frame is no data. */
+		if (n < 0)
+			store_relaxed(&c->rx.pending_errno, (int32_t)-n);
+		c->rx.stash_len = 0;
+		fetch_add(&c->rx.ends, 1);
+		return FRAME_END;
+	}
+	frame_make(expected, type, c->peer_nonce, c->nonce, pos);
+	if (!frame_matches(expected, got, have, (size_t)n))
+		return FRAME_NONE;
+	if (have + (size_t)n < FRAME_SIZE && is_data && is_data(c))
+		return FRAME_NONE;
+	if (sys_recvfrom(fd, c->rx.stash + have, (size_t)n, MSG_DONTWAIT, NULL, NULL) != n)
+		return FRAME_NOT_YET;
+	c->rx.stash_len = (uint8_t)(have + (size_t)n);
+	if (c->rx.stash_len < FRAME_SIZE)
+		return FRAME_NOT_YET;
+	c->rx.stash_len = 0;
+	return FRAME_TAKEN;
+}
+
+/* Asked after the bytes at S were seen: what the sender of a voided announcement wrote there, it wrote after the void. */
+static bool announcement_is_void(struct conn *c)
+{
+	return lane_voided(c->link.rx.ctl, c->rx.acked_seq);
+}
+
+enum switch_take switch_take(struct conn *c, int fd)
+{
+	switch (frame_receive(c, fd, FRAME_SWITCH, c->rx.cap_pos, announcement_is_void)) {
+	case FRAME_TAKEN:
+		c->rx.proven = 1;
+		conn_rx_set(c, RX_RING);
+		lane_switched(c, "rx");
+		return TAKE_RING;
+	case FRAME_NOT_YET:
+		return TAKE_WAIT;
+	case FRAME_END:
+		conn_rx_set(c, RX_ENDED);
+		return TAKE_END;
+	case FRAME_NONE:
+		break;
+	}
+	if (!announcement_is_void(c)) {
+		log_warn("connection %u: the bytes at the announced offset are no frame", c->index);
+		lane_refused(c, REASON_BAD_FRAME);
+	}
+	conn_rx_set(c, RX_SEEK);
+	return TAKE_DATA;
+}
+
+bool switch_stay_rx(struct conn *c)
+{
+	switch ((enum rx_state)load_relaxed(&c->rx.state)) {
+	case RX_TCP:
+		return conn_rx_set(c, RX_PINNED);
+	case RX_SEEK:
+		return c->rx.stash_len || conn_rx_set(c, RX_PINNED);
+	case RX_ACKED:
+	case RX_RING:
+	case RX_ENDED:
+		return false;
+	default:
+		return true;
+	}
+}
