@@ -21,7 +21,7 @@ struct epoll_set;
 
 enum fd_mark {
 	FD_MARK_NONE = 0,
-	FD_MARK_HIDDEN = 1, /* one of ours, own_fd.h: the program sees a closed number */
+	FD_MARK_HIDDEN = 1, /* one of ours, own_fd.h: the program sees a closed number; the rest is its holder */
 	FD_MARK_TCP = 2,    /* a TCP socket of the program without a record: fresh or listening */
 	FD_MARK_EPOLL = 3,  /* an epoll set; the rest of the word is its struct epoll_set */
 	FD_MARK_BITS = 3,
@@ -42,6 +42,7 @@ int fdtab_init(void);
 /* Both return false where fd is beyond the table: the caller leaves that number to the kernel. */
 bool fdtab_install(int fd, struct conn *conn);
 bool fdtab_install_epoll(int fd, struct epoll_set *set);
+bool fdtab_install_hidden(int fd, int *holder);
 
 /*
  * Takes the entry out and returns what was there, or NULL. The taker owns it alone: of two threads that close one
@@ -49,7 +50,7 @@ bool fdtab_install_epoll(int fd, struct epoll_set *set);
  */
 struct conn *fdtab_remove(int fd);
 struct epoll_set *fdtab_remove_epoll(int fd);
-/* mark is NONE, HIDDEN or TCP. */
+/* mark is NONE or TCP. */
 bool fdtab_mark(int fd, enum fd_mark mark);
 
 /* The lowest number of at least `from` that has an entry of any kind, or is a connection's; -1 where there is none. */
@@ -76,6 +77,13 @@ static inline uintptr_t fdtab_other(int fd)
 static inline bool fdtab_hidden(int fd)
 {
 	return (fdtab_other(fd) & FD_MARK_BITS) == FD_MARK_HIDDEN;
+}
+
+static inline int *fdtab_holder(int fd)
+{
+	uintptr_t word = fdtab_other(fd);
+
+	return (word & FD_MARK_BITS) == FD_MARK_HIDDEN ? (int *)(word & ~(uintptr_t)FD_MARK_BITS) : NULL;
 }
 
 static inline bool fdtab_tcp(int fd)

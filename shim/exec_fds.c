@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a program that we exec, or that libc spawns for us, finds under its inherited numbers. A connection on TCP is
+ * passed on as it is, and stays on TCP. One on a ring cannot be carried across: what its new owner wrote would land among
+ * frames. So it is kept out: closed by the exec, or, under the numbers 0 to 2, where programs expect something, replaced
+ * by a socket whose peer has reset. All of it is undone if the exec fails.
+ */
+#include "shim/inherit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include "ringbuf/sys.h"
+#include "shim/guard.h"
+#include "shim/summary.h"
+
+#define DUP_MINIMUM 10 /* a saved copy of 0, 1 or 2 goes above what a program is likely to ask for by number */
+
+/* Would the number be open in the new program? */
+static bool passes_exec(int fd)
+{
+	long flags = sys_fcntl(fd, F_GETFD, 0);
+
+	return flags >= 0 && !(flags & FD_CLOEXEC);
+}
+
+static void set_cloexec(int fd, bool on)
+{
+	(void)sys_fcntl(fd, F_SETFD, on ? FD_CLOEXEC : 0);
+}
+
+static void shield_raise(struct inherit_shield *shield)
+{
+	unsigned int nr = 0;
+	long addr;
+
+	*shield = (struct inherit_shield){ .nr = 0 };
+	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned int)fd + 1)) {
+		struct conn *c = fdtab_get(fd);
+
+		nr += c && conn_is_linked(c);
+	}
+	if (nr == 0)
+		return;
+	shield->bytes = nr * sizeof(*shield->fds);
+	addr = sys_mmap(NULL, shield->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (sys_failed(addr)) {
+		shield->bytes = 0;
+		nr = 0; /* kept out all the same, but for good */
+	}
+	shield->fds = (int *)addr;
+	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned int)fd + 1)) {
+		struct conn *c = fdtab_get(fd);
+
+		if (!c || !conn_is_linked(c) || !passes_exec(fd))
+			continue;
+		set_cloexec(fd, true);
+		if (shield->nr < nr)
+			shield->fds[shield->nr++] = fd;
+	}
+}
+
+static void shield_lower(struct inherit_shield *shield)
+{
+	for (unsigned int i = 0; i < shield->nr; i++)
+		set_cloexec(shield->fds[i], false);
+	if (shield->bytes)
+		(void)sys_munmap(shield->fds, shield->bytes);
+	*shield = (struct inherit_shield){ .nr = 0 };
+}
+
+/* Linked ones refuse, and the shield sees to them. */
+static void pin_what_passes(void)
+{
+	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned int)fd + 1)) {
+		struct conn *c = fdtab_get(fd);
+
+		if (c && passes_exec(fd))
+			(void)conn_pin(c, REASON_EXEC);
+	}
+}
+
+void inherit_before_spawn(struct inherit_shield *shield)
+{
+	*shield = (struct inherit_shield){ .nr = 0 };
+	if (!guard_ready())
+		return;
+	pin_what_passes();
+	shield_raise(shield);
+}
+
+void inherit_after_spawn(struct inherit_shield *shield)
+{
+	shield_lower(shield);
+}
+
+void inherit_before_vfork(void)
+{
+	pin_what_passes();
+}
+
+/* Its peer has reset; -1 where there is no fd to be had. */
+static int dead_socket(void)
+{
+	int pair[2];
+
+	if (sys_call4(SYS_socketpair, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return -1;
+	/* Closed with a byte unread, which a unix socket reports to its peer as a reset. */
+	(void)sys_sendto(pair[0], "", 1, MSG_NOSIGNAL, NULL, 0);
+	(void)sys_close(pair[1]);
+	return pair[0];
+}
+
+/* Is the file under `fd` a linked connection? In a vfork child the table does not know what dup2() put there. */
+static bool is_linked(int fd)
+{
+	struct conn *c = fdtab_get(fd);
+	uint64_t cookie;
+	unsigned int len = sizeof(cookie);
+
+	if (!in_vfork_child())
+		return c && conn_is_linked(c);
+	if (sys_getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &len) < 0)
+		return false;
+	for (int other = fdtab_next_conn(0); other >= 0; other = fdtab_next_conn((unsigned int)other + 1)) {
+		c = fdtab_get(other);
+		if (c && conn_is_linked(c) && c->cookie == cookie)
+			return true;
+	}
+	return false;
+}
+
+static bool any_linked(void)
+{
+	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned int)fd + 1)) {
+		struct conn *c = fdtab_get(fd);
+
+		if (c && conn_is_linked(c))
+			return true;
+	}
+	return false;
+}
+
+static void replace_low(struct inherit_exec *undo)
+{
+	int dead = -1;
+
+	for (int fd = 0; fd < 3; fd++) {
+		if (!is_linked(fd) || !passes_exec(fd))
+			continue;
+		undo->low[fd] = (int)sys_fcntl(fd, F_DUPFD_CLOEXEC, DUP_MINIMUM);
+		if (dead < 0)
+			dead = dead_socket();
+		if (dead >= 0)
+			(void)sys_call3(SYS_dup3, dead, fd, 0);
+		else
+			set_cloexec(fd, true);
+	}
+	if (dead >= 0)
+		(void)sys_close(dead);
+}
+
+static void restore_low(struct inherit_exec *undo)
+{
+	for (int fd = 0; fd < 3; fd++)
+		if (undo->low[fd] >= 0) {
+			(void)sys_call3(SYS_dup3, undo->low[fd], fd, 0);
+			(void)sys_close(undo->low[fd]);
+		}
+}
+
+/* The child's own descriptors, and nothing that the parent could see. */
+static void before_exec_in_vfork_child(struct inherit_exec *undo)
+{
+	if (!any_linked())
+		return;
+	replace_low(undo);
+	for (int fd = fdtab_next_conn(3); fd >= 0; fd = fdtab_next_conn((unsigned int)fd + 1)) {
+		struct conn *c = fdtab_get(fd);
+
+		if (c && conn_is_linked(c) && passes_exec(fd))
+			set_cloexec(fd, true);
+	}
+}
+
+void inherit_before_exec(struct inherit_exec *undo)
+{
+	*undo = (struct inherit_exec){ .low = { -1, -1, -1 } };
+	if (!(load_relaxed(&guard_state) & GUARD_READY))
+		return;
+	if (in_vfork_child()) {
+		before_exec_in_vfork_child(undo);
+		return;
+	}
+	undo->gone = fd_list_conns();
+	for (unsigned int i = 0; i < undo->gone.nr; i++) {
+		struct conn *c = undo->gone.conns[i];
+		int fd = undo->gone.fds[i];
+
+		if (passes_exec(fd))
+			conn_exec(c, fd);
+		else
+			conn_exit_flush(c, fd);
+	}
+	summary_write();
+	replace_low(undo);
+	shield_raise(&undo->shield);
+}
+
+void inherit_exec_failed(struct inherit_exec *undo)
+{
+	int kept_errno = errno;
+
+	shield_lower(&undo->shield);
+	restore_low(undo);
+	fd_list_free(&undo->gone);
+	errno = kept_errno;
+}

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT */
+/* Descriptors are copied, changed and closed. To all of these a hidden number (own_fd.h) is a closed one. */
+#include "shim/real.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/close_range.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "ringbuf/sys.h"
+#include "shim/conn.h"
+#include "shim/fd_conn.h"
+#include "shim/fdtab.h"
+#include "shim/guard.h"
+#include "shim/own_fd.h"
+
+/* In no header. */
+int __close(int fd);
+int __dup2(int fd, int to);
+int __fcntl(int fd, int cmd, ...);
+
+static int bad_fd(void)
+{
+	errno = EBADF;
+	return -1;
+}
+
+EXPORT int close(int fd)
+{
+	if (!guard_ready())
+		return real_close(fd);
+	if (unlikely(fdtab_get(fd) || fdtab_other(fd) != FD_MARK_NONE)) {
+		if (fdtab_hidden(fd))
+			return bad_fd();
+		fd_closing(fd);
+	}
+	return real_close(fd);
+}
+
+EXPORT int __close(int fd)
+{
+	return close(fd);
+}
+
+/* The range without our numbers in it. */
+static int close_range_around(unsigned int first, unsigned int last, int flags)
+{
+	int hidden;
+
+	for (; (hidden = fdtab_next_hidden(first)) >= 0 && (unsigned int)hidden <= last; first = (unsigned int)hidden + 1)
+		if ((unsigned int)hidden > first && real_close_range(first, (unsigned int)hidden - 1, flags) < 0)
+			return -1;
+	return first <= last ? real_close_range(first, last, flags) : 0;
+}
+
+EXPORT int close_range(unsigned int first, unsigned int last, int flags)
+{
+	if (!guard_ready() || first > last || flags & ~(CLOSE_RANGE_CLOEXEC | CLOSE_RANGE_UNSHARE))
+		return real_close_range(first, last, flags);
+	if (!(flags & CLOSE_RANGE_CLOEXEC))
+		for (int fd = fdtab_next(first); fd >= 0 && (unsigned int)fd <= last; fd = fdtab_next((unsigned int)fd + 1))
+			if (!fdtab_hidden(fd))
+				fd_closing(fd);
+	return close_range_around(first, last, flags);
+}
+
+EXPORT void closefrom(int first)
+{
+	if (first < 0)
+		first = 0;
+	if (!guard_ready()) {
+		real_closefrom(first);
+		return;
+	}
+	if (close_range((unsigned int)first, UINT_MAX, 0) == 0)
+		return;
+	/* A kernel without close_range(2). */
+	for (unsigned long fd = (unsigned long)first; fd < own_fd_limit(); fd++)
+		(void)close((int)fd);
+}
+
+EXPORT int dup(int fd)
+{
+	struct fd_copy what;
+	int copy;
+
+	if (!guard_ready())
+		return real_dup(fd);
+	if (fdtab_hidden(fd))
+		return bad_fd();
+	what = fd_copy_begin(fd);
+	copy = real_dup(fd);
+	fd_copy_end(&what, copy);
+	return copy;
+}
+
+static bool is_open(int fd)
+{
+	return sys_fcntl(fd, F_GETFD, 0) >= 0;
+}
+
+/* Programs give a socket one of these numbers to exec something that uses it, or to print to it. */
+static void expect_exec(int fd, int to)
+{
+	struct conn *c = fdtab_get(fd);
+
+	if (c && to >= 0 && to <= 2)
+		(void)conn_pin(c, REASON_EXEC);
+}
+
+/* What dup2 and dup3 do once they are known to differ. 0, or -1 and errno. */
+static int make_way(int fd, int to)
+{
+	if (fdtab_hidden(fd) || !is_open(fd))
+		return bad_fd();
+	if (to < 0 || (unsigned long)to >= own_fd_limit())
+		return bad_fd();
+	if (fdtab_hidden(to))
+		return (int)as_errno(own_fd_evict(to));
+	expect_exec(fd, to);
+	fd_closing(to);
+	return 0;
+}
+
+EXPORT int dup2(int fd, int to)
+{
+	struct fd_copy what;
+	int copy;
+
+	if (!guard_ready())
+		return real_dup2(fd, to);
+	if (fd == to)
+		return fdtab_hidden(fd) ? bad_fd() : real_dup2(fd, to);
+	if (make_way(fd, to) < 0)
+		return -1;
+	what = fd_copy_begin(fd);
+	copy = real_dup2(fd, to);
+	fd_copy_end(&what, copy);
+	return copy;
+}
+
+EXPORT int __dup2(int fd, int to)
+{
+	return dup2(fd, to);
+}
+
+EXPORT int dup3(int fd, int to, int flags)
+{
+	struct fd_copy what;
+	int copy;
+
+	if (!guard_ready() || fd == to || flags & ~O_CLOEXEC)
+		return real_dup3(fd, to, flags);
+	if (make_way(fd, to) < 0)
+		return -1;
+	what = fd_copy_begin(fd);
+	copy = real_dup3(fd, to, flags);
+	fd_copy_end(&what, copy);
+	return copy;
+}
+
+static int fcntl_dup(int fd, int cmd, void *arg)
+{
+	struct fd_copy what = fd_copy_begin(fd);
+	int copy = real_fcntl(fd, cmd, arg);
+
+	fd_copy_end(&what, copy);
+	return copy;
+}
+
+static int fcntl_conn(struct conn *c, int fd, int cmd, void *arg)
+{
+	int word = (int)(intptr_t)arg, result;
+
+	/* A socket that was close-on-exec and no longer is, is about to be handed to a program. */
+	if (cmd == F_SETFD && !(word & FD_CLOEXEC) && sys_fcntl(fd, F_GETFD, 0) & FD_CLOEXEC)
+		(void)conn_pin(c, REASON_EXEC);
+	/* The kernel signals what it sees, and a ring is not that. */
+	if ((cmd == F_SETFL && word & O_ASYNC) || (cmd == F_SETSIG && word != 0))
+		(void)conn_pin(c, REASON_SIGIO);
+	result = real_fcntl(fd, cmd, arg);
+	if (cmd == F_SETFL && result == 0)
+		conn_set_nonblock(c, word & O_NONBLOCK);
+	return result;
+}
+
+static int do_fcntl(int fd, int cmd, void *arg)
+{
+	struct conn *c;
+
+	if (!guard_ready())
+		return real_fcntl(fd, cmd, arg);
+	if (fdtab_hidden(fd))
+		return bad_fd();
+	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
+		return fcntl_dup(fd, cmd, arg);
+	c = fdtab_get(fd);
+	return c ? fcntl_conn(c, fd, cmd, arg) : real_fcntl(fd, cmd, arg);
+}
+
+#define FCNTL(name)                                                                                                    \
+	EXPORT int name(int fd, int cmd, ...)                                                                          \
+	{                                                                                                              \
+		va_list list;                                                                                          \
+		void *arg;                                                                                             \
+                                                                                                                       \
+		va_start(list, cmd);                                                                                   \
+		arg = va_arg(list, void *);                                                                            \
+		va_end(list);                                                                                          \
+		return do_fcntl(fd, cmd, arg);                                                                         \
+	}
+
+/* One call on these machines, whose off_t has 64 bits. */
+FCNTL(fcntl)
+FCNTL(fcntl64)
+FCNTL(__fcntl)
+
+static int ioctl_conn(struct conn *c, int fd, unsigned long request, void *arg)
+{
+	int result;
+
+	switch (request) {
+	case FIONREAD:
+		result = (int)as_errno(conn_inq(c, fd));
+		if (result < 0)
+			return -1;
+		*(int *)arg = result;
+		return 0;
+	case SIOCOUTQ:
+		result = (int)as_errno(conn_outq(c, fd));
+		if (result < 0)
+			return -1;
+		*(int *)arg = result;
+		return 0;
+	case FIOASYNC:
+		if (*(int *)arg)
+			(void)conn_pin(c, REASON_SIGIO);
+		return real_ioctl(fd, request, arg);
+	case FIONBIO:
+		result = real_ioctl(fd, request, arg);
+		if (result == 0)
+			conn_set_nonblock(c, *(int *)arg);
+		return result;
+	default:
+		return real_ioctl(fd, request, arg);
+	}
+}
+
+EXPORT int ioctl(int fd, unsigned long request, ...)
+{
+	struct conn *c;
+	va_list list;
+	void *arg;
+
+	va_start(list, request);
+	arg = va_arg(list, void *);
+	va_end(list);
+	if (!guard_ready())
+		return real_ioctl(fd, request, arg);
+	if (fdtab_hidden(fd))
+		return bad_fd();
+	c = fdtab_get(fd);
+	return c ? ioctl_conn(c, fd, request, arg) : real_ioctl(fd, request, arg);
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/* See fd_conn.h. Counts stand in an array beside the arena, not in the records: those are shared with other processes. */
+#include "shim/fd_conn.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "ringbuf/sys.h"
+#include "shim/epoll.h"
+#include "shim/ready.h"
+#include "shim/stats_slots.h"
+
+/* By conn->index; pages come into being as records are used. */
+static _Atomic uint32_t *nr_fds;
+
+static void *map_anonymous(size_t bytes)
+{
+	long addr = sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return sys_failed(addr) ? NULL : (void *)addr;
+}
+
+int fd_conn_init(void)
+{
+	nr_fds = map_anonymous(CONN_MAX * sizeof(*nr_fds));
+	return nr_fds ? 0 : -ENOMEM;
+}
+
+static void conn_number_gone(struct conn *c, int fd)
+{
+	bool last = fetch_sub(&nr_fds[c->index], 1) == 1;
+
+	ready_forget(c, fd, last);
+	if (last) {
+		stats_slots_close(c);
+		conn_release(c, fd);
+	}
+}
+
+void fd_opened(int fd, enum conn_role role, bool nonblock)
+{
+	struct conn *c;
+
+	fd_forget(fd);
+	if ((unsigned int)fd >= fdtab.nr)
+		return;
+	c = conn_opened(role, nonblock);
+	if (!c)
+		return;
+	store_relaxed(&nr_fds[c->index], 1);
+	fdtab_install(fd, c);
+}
+
+void fd_fresh(int fd, enum fd_mark mark)
+{
+	fd_forget(fd);
+	fdtab_mark(fd, mark);
+}
+
+struct fd_copy fd_copy_begin(int fd)
+{
+	struct fd_copy what = { .conn = fdtab_get(fd) };
+
+	if (what.conn) {
+		fetch_add(&nr_fds[what.conn->index], 1);
+		return what;
+	}
+	what.set = fdtab_epoll(fd);
+	what.tcp = fdtab_tcp(fd);
+	return what;
+}
+
+void fd_copy_end(const struct fd_copy *what, int copy)
+{
+	if (copy >= 0)
+		fd_forget(copy);
+	if (what->conn) {
+		if (copy < 0 || !fdtab_install(copy, what->conn))
+			conn_number_gone(what->conn, copy);
+	} else if (copy >= 0 && what->set) {
+		if (fdtab_install_epoll(copy, what->set))
+			epoll_set_dup(what->set, copy);
+	} else if (copy >= 0) {
+		fdtab_mark(copy, what->tcp ? FD_MARK_TCP : FD_MARK_NONE);
+	}
+}
+
+static void let_go(int fd, int fd_for_records)
+{
+	struct conn *c = fdtab_remove(fd);
+	struct epoll_set *set;
+
+	if (c)
+		conn_number_gone(c, fd_for_records);
+	set = fdtab_remove_epoll(fd);
+	if (set)
+		epoll_set_drop(set, fd_for_records);
+	if (fdtab_tcp(fd))
+		fdtab_mark(fd, FD_MARK_NONE);
+}
+
+void fd_closing(int fd)
+{
+	let_go(fd, fd);
+}
+
+void fd_forget(int fd)
+{
+	if (unlikely(fdtab_get(fd) || fdtab_other(fd) != FD_MARK_NONE))
+		let_go(fd, -1);
+}
+
+struct fd_list fd_list_conns(void)
+{
+	struct fd_list list = { .nr = 0 };
+	unsigned int nr = 0;
+	uint8_t *seen;
+	char *memory;
+
+	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned int)fd + 1))
+		nr++;
+	if (nr == 0)
+		return list;
+	/* One bit a record, to tell a second number of one connection. */
+	list.bytes = CONN_MAX / 8 + nr * (sizeof(*list.conns) + sizeof(*list.fds));
+	memory = map_anonymous(list.bytes);
+	if (!memory) {
+		list.bytes = 0;
+		return list;
+	}
+	list.conns = (struct conn **)memory;
+	list.fds = (int *)(memory + nr * sizeof(*list.conns));
+	seen = (uint8_t *)memory + nr * (sizeof(*list.conns) + sizeof(*list.fds));
+	for (int fd = fdtab_next_conn(0); fd >= 0 && list.nr < nr; fd = fdtab_next_conn((unsigned int)fd + 1)) {
+		struct conn *c = fdtab_get(fd);
+
+		if (!c || seen[c->index / 8] & 1u << c->index % 8)
+			continue;
+		seen[c->index / 8] |= (uint8_t)(1u << c->index % 8);
+		list.conns[list.nr] = c;
+		list.fds[list.nr++] = fd;
+	}
+	return list;
+}
+
+void fd_list_free(struct fd_list *list)
+{
+	if (list->bytes)
+		(void)sys_munmap(list->conns, list->bytes);
+	*list = (struct fd_list){ .nr = 0 };
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which numbers of this process name which connection or epoll set: the fd table's upkeep, done by the wrappers of calls
+ * that make, copy and close descriptors. A record hears of its process's last number, and of nothing in between.
+ */
+#ifndef RINGWAY_SHIM_FD_CONN_H
+#define RINGWAY_SHIM_FD_CONN_H
+
+#include "shim/conn.h"
+#include "shim/fdtab.h"
+
+#pragma GCC visibility push(hidden)
+
+int fd_conn_init(void);
+
+/* fd, new in this process, is a TCP connection. Failing leaves it the kernel's. */
+void fd_opened(int fd, enum conn_role role, bool nonblock);
+
+/* fd, new in this process, is something else. What the table still has there was closed behind our back. */
+void fd_fresh(int fd, enum fd_mark mark);
+
+/*
+ * Around a call that copies the number `fd`. The first holds what it names, so that a close() by another thread cannot
+ * let it go meanwhile; the second enters `copy`, or where the call failed (-1) lets go again.
+ */
+struct fd_copy {
+	struct conn *conn;
+	struct epoll_set *set;
+	bool tcp;
+};
+struct fd_copy fd_copy_begin(int fd);
+void fd_copy_end(const struct fd_copy *what, int copy);
+
+/* fd, still open, is about to be closed by this process. */
+void fd_closing(int fd);
+
+/* fd is not what the table says any more (closed behind our back, disconnected): only records are let go. */
+void fd_forget(int fd);
+
+/*
+ * The distinct connections of this process, each with one of its numbers, in memory to be given back with fd_list_free();
+ * an empty list if there is none or no memory.
+ */
+struct fd_list {
+	struct conn **conns;
+	int *fds;
+	unsigned int nr;
+	size_t bytes;
+};
+struct fd_list fd_list_conns(void);
+void fd_list_free(struct fd_list *list);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One flat table over a reserved stretch of address space: pages come into being as numbers are used, so a look-up needs
+ * no second level, and growing needs no lock. 16 MiB of address space, a few KiB of memory.
+ */
+#include "shim/fdtab.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "ringbuf/sys.h"
+
+struct fdtab fdtab;
+
+int fdtab_init(void)
+{
+	size_t conns_bytes = FDTAB_MAX * sizeof(*fdtab.conns);
+	size_t others_bytes = FDTAB_MAX * sizeof(*fdtab.others);
+	long addr = sys_mmap(NULL, conns_bytes + others_bytes, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (sys_failed(addr))
+		return (int)addr;
+	fdtab.conns = (void *)addr;
+	fdtab.others = (void *)(addr + (long)conns_bytes);
+	fdtab.nr = FDTAB_MAX;
+	return 0;
+}
+
+/* The bound of every walk only grows. */
+static void note_used(int fd)
+{
+	uint32_t end = load_relaxed(&fdtab.end);
+
+	while (end <= (uint32_t)fd && !compare_exchange(&fdtab.end, &end, (uint32_t)fd + 1))
+		;
+}
+
+bool fdtab_install(int fd, struct conn *conn)
+{
+	if ((unsigned int)fd >= fdtab.nr)
+		return false;
+	note_used(fd);
+	store_release(&fdtab.others[fd], FD_MARK_NONE);
+	store_release(&fdtab.conns[fd], conn); /* pairs with fdtab_get() */
+	return true;
+}
+
+static bool install_other(int fd, uintptr_t word)
+{
+	if ((unsigned int)fd >= fdtab.nr)
+		return false;
+	if (word != FD_MARK_NONE)
+		note_used(fd);
+	store_release(&fdtab.others[fd], word); /* pairs with fdtab_other() */
+	return true;
+}
+
+bool fdtab_install_epoll(int fd, struct epoll_set *set)
+{
+	return install_other(fd, (uintptr_t)set | FD_MARK_EPOLL);
+}
+
+bool fdtab_install_hidden(int fd, int *holder)
+{
+	return install_other(fd, (uintptr_t)holder | FD_MARK_HIDDEN);
+}
+
+bool fdtab_mark(int fd, enum fd_mark mark)
+{
+	return install_other(fd, (uintptr_t)mark);
+}
+
+struct conn *fdtab_remove(int fd)
+{
+	if (!fdtab_get(fd))
+		return NULL;
+	return exchange(&fdtab.conns[fd], NULL);
+}
+
+struct epoll_set *fdtab_remove_epoll(int fd)
+{
+	uintptr_t word = fdtab_other(fd);
+
+	while ((word & FD_MARK_BITS) == FD_MARK_EPOLL)
+		if (compare_exchange(&fdtab.others[fd], &word, (uintptr_t)FD_MARK_NONE))
+			return (struct epoll_set *)(word & ~(uintptr_t)FD_MARK_BITS);
+	return NULL;
+}
+
+int fdtab_next(unsigned int from)
+{
+	uint32_t end = load_relaxed(&fdtab.end);
+
+	for (uint32_t fd = from; fd < end; fd++)
+		if (fdtab_get((int)fd) || fdtab_other((int)fd) != FD_MARK_NONE)
+			return (int)fd;
+	return -1;
+}
+
+int fdtab_next_conn(unsigned int from)
+{
+	uint32_t end = load_relaxed(&fdtab.end);
+
+	for (uint32_t fd = from; fd < end; fd++)
+		if (fdtab_get((int)fd))
+			return (int)fd;
+	return -1;
+}
+
+int fdtab_next_hidden(unsigned int from)
+{
+	uint32_t end = load_relaxed(&fdtab.end);
+
+	for (uint32_t fd = from; fd < end; fd++)
+		if (fdtab_hidden((int)fd))
+			return (int)fd;
+	return -1;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* See guard.h. */
+#include "shim/guard.h"
+
+#include "ringbuf/sys.h"
+#include "shim/inherit.h"
+
+_Atomic int guard_state;
+__thread int guard_vfork_depth __attribute__((tls_model("initial-exec")));
+
+void guard_open(void)
+{
+	guard_vfork_depth = 0;
+	store_release(&guard_state, GUARD_READY);
+}
+
+/* Called by vfork.S only. */
+void guard_vfork_enter(void);
+long guard_vfork_leave(long result);
+
+__attribute__((visibility("hidden"))) void guard_vfork_enter(void)
+{
+	if (guard_ready())
+		inherit_before_vfork();
+	if (load_relaxed(&guard_state) & GUARD_READY && guard_vfork_depth++ == 0)
+		fetch_add(&guard_state, GUARD_VFORK);
+}
+
+__attribute__((visibility("hidden"))) long guard_vfork_leave(long result)
+{
+	/* A child that was killed inside a vfork of its own has left the depth too high: back in the process that the
+	 * memory belongs to, it is none. */
+	if (guard_vfork_depth > 0) {
+		guard_vfork_depth = sys_getpid() == inherit_pid ? 0 : guard_vfork_depth - 1;
+		if (guard_vfork_depth == 0)
+			fetch_sub(&guard_state, GUARD_VFORK);
+	}
+	if (sys_failed(result)) {
+		errno = (int)-result;
+		return -1;
+	}
+	return result;
+}

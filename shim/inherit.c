@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/* See inherit.h. What happens to descriptors in an exec is in exec_fds.c. */
+#include "shim/inherit.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "ringbuf/barrier.h"
+#include "ringbuf/sys.h"
+#include "shim/epoll.h"
+#include "shim/guard.h"
+#include "shim/nego.h"
+#include "shim/own_fd.h"
+#include "shim/stats_slots.h"
+#include "shim/summary.h"
+
+pid_t inherit_pid;
+
+/* One fork at a time, from the first handler to the last; no signal of this thread comes in between. */
+static struct {
+	_Atomic int lock;
+	uint64_t signals;
+	int kept_errno;
+	struct fd_list list;
+} forking;
+
+void inherit_before_fork(void)
+{
+	uint64_t all = ~UINT64_C(0), signals;
+
+	if (!guard_ready())
+		return;
+	(void)sys_call4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &signals, sizeof(all));
+	while (exchange(&forking.lock, 1))
+		(void)sys_call0(SYS_sched_yield);
+	forking.signals = signals;
+	forking.list = fd_list_conns();
+	conn_fork_prepare(forking.list.conns, forking.list.nr);
+	epoll_fork_prepare();
+	/* The handlers are not told whether the fork failed, but only a failing one sets errno. */
+	forking.kept_errno = errno;
+	errno = 0;
+}
+
+static void end_fork(void)
+{
+	uint64_t signals = forking.signals;
+
+	fd_list_free(&forking.list);
+	errno = forking.kept_errno;
+	store_release(&forking.lock, 0);
+	(void)sys_call4(SYS_rt_sigprocmask, SIG_SETMASK, &signals, NULL, sizeof(signals));
+}
+
+void inherit_in_parent(void)
+{
+	int error = errno;
+
+	if (!guard_ready())
+		return;
+	epoll_fork_parent();
+	if (error)
+		conn_fork_cancel(forking.list.conns, forking.list.nr);
+	else
+		conn_fork_parent(forking.list.conns, forking.list.nr);
+	end_fork();
+	if (error)
+		errno = error;
+}
+
+void inherit_in_child(void)
+{
+	if (!guard_ready())
+		return;
+	inherit_pid = sys_getpid();
+	guard_open();
+	(void)own_fd_init();
+	(void)barrier_init();
+	summary_in_child();
+	stats_slots_in_child();
+	nego_fork_child();
+	epoll_fork_child();
+	conn_fork_child(forking.list.conns, forking.list.nr);
+	end_fork();
+}
+
+void inherit_at_exit(void)
+{
+	struct fd_list list;
+
+	if (!guard_ready())
+		return;
+	list = fd_list_conns();
+	for (unsigned int i = 0; i < list.nr; i++)
+		conn_exit_flush(list.conns[i], list.fds[i]);
+	fd_list_free(&list);
+	summary_write();
+}
+
+static void exit_handler(int status, void *arg)
+{
+	inherit_at_exit();
+}
+
+int inherit_init(void)
+{
+	inherit_pid = sys_getpid();
+	(void)barrier_init();
+	/* on_exit() because its handlers are not tied to an object: run in reverse order, this one is after them all. */
+	if (on_exit(exit_handler, NULL) || at_quick_exit(inherit_at_exit) ||
+	    pthread_atfork(inherit_before_fork, inherit_in_parent, inherit_in_child))
+		return -ENOMEM;
+	return 0;
+}

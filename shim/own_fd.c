@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Where hidden fds live. The kernel gives out numbers below the soft limit only, so for the moment of the move the soft
+ * limit is raised and then put back; the fd keeps its number. In that moment another thread at its limit could open one
+ * file more than it should, which is the whole harm.
+ *
+ * The lowest number tried is the program's soft limit, but at most PLACE_MAX: the kernel's table of a process is as long
+ * as its highest number, and is copied by fork. A program that has more than PLACE_MAX files open merely sees its
+ * numbers skip ours. Where soft and hard limit are one, ours take the top eighth of the range and no more than half of
+ * that, and nothing at all below LIMIT_MIN: there every number counts, and the connection stays on TCP.
+ */
+#include "shim/own_fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/resource.h>
+
+#include "ringbuf/sys.h"
+#include "shim/fdtab.h"
+
+enum {
+	PLACE_MAX = 16384,
+	LIMIT_MIN = 64,
+	ROOM = 65536, /* how far above the soft limit */
+};
+
+static _Atomic int nr_hidden;
+/* Held while the soft limit is raised, so that nobody takes the raised one for the program's. */
+static _Atomic int limit_lock;
+
+static struct rlimit64 read_limit(void)
+{
+	struct rlimit64 limit = { 0, 0 };
+
+	(void)sys_prlimit(0, RLIMIT_NOFILE, NULL, &limit);
+	return limit;
+}
+
+static void limit_lock_take(uint64_t *signals)
+{
+	uint64_t all = ~UINT64_C(0);
+
+	/* A handler of this thread must not come in and wait for us. */
+	(void)sys_call4(SYS_rt_sigprocmask, SIG_SETMASK, &all, signals, sizeof(all));
+	while (exchange(&limit_lock, 1))
+		(void)sys_call0(SYS_sched_yield);
+}
+
+static void limit_lock_drop(const uint64_t *signals)
+{
+	store_release(&limit_lock, 0);
+	(void)sys_call4(SYS_rt_sigprocmask, SIG_SETMASK, signals, NULL, sizeof(*signals));
+}
+
+unsigned long own_fd_limit(void)
+{
+	struct rlimit64 limit;
+	uint64_t signals;
+
+	limit_lock_take(&signals);
+	limit = read_limit();
+	limit_lock_drop(&signals);
+	return limit.rlim_cur;
+}
+
+int own_fd_init(void)
+{
+	store_relaxed(&limit_lock, 0);
+	return read_limit().rlim_cur ? 0 : -EMFILE;
+}
+
+/* A copy of fd out of the program's way, or -EMFILE. */
+static int place(int fd)
+{
+	struct rlimit64 limit, raised;
+	uint64_t signals;
+	int number = -EMFILE;
+
+	limit_lock_take(&signals);
+	limit = read_limit();
+	if (limit.rlim_cur > PLACE_MAX) {
+		number = (int)sys_fcntl(fd, F_DUPFD_CLOEXEC, PLACE_MAX);
+	} else if (limit.rlim_max > limit.rlim_cur) {
+		raised = limit;
+		raised.rlim_cur += ROOM;
+		if (raised.rlim_cur > limit.rlim_max)
+			raised.rlim_cur = limit.rlim_max;
+		if (sys_prlimit(0, RLIMIT_NOFILE, &raised, NULL) == 0) {
+			number = (int)sys_fcntl(fd, F_DUPFD_CLOEXEC, (long)limit.rlim_cur);
+			(void)sys_prlimit(0, RLIMIT_NOFILE, &limit, NULL);
+		}
+	} else if (limit.rlim_cur >= LIMIT_MIN && load_relaxed(&nr_hidden) < (int)(limit.rlim_cur / 16)) {
+		number = (int)sys_fcntl(fd, F_DUPFD_CLOEXEC, (long)(limit.rlim_cur - limit.rlim_cur / 8));
+	}
+	limit_lock_drop(&signals);
+	return number < 0 ? -EMFILE : number;
+}
+
+int own_fd_adopt(int fd, int *holder)
+{
+	int number = place(fd);
+
+	(void)sys_close(fd);
+	if (number >= 0 && !fdtab_install_hidden(number, holder)) {
+		(void)sys_close(number);
+		number = -EMFILE;
+	}
+	if (number >= 0)
+		fetch_add(&nr_hidden, 1);
+	if (holder)
+		*holder = number;
+	return number;
+}
+
+void own_fd_close(int fd)
+{
+	if (fd < 0 || !fdtab_hidden(fd))
+		return;
+	fdtab_mark(fd, FD_MARK_NONE);
+	fetch_sub(&nr_hidden, 1);
+	(void)sys_close(fd);
+}
+
+int own_fd_evict(int fd)
+{
+	int *holder = fdtab_holder(fd);
+	int number;
+
+	if (!holder)
+		return -EBUSY;
+	number = place(fd);
+	if (number < 0)
+		return -EBUSY;
+	if (!fdtab_install_hidden(number, holder)) {
+		(void)sys_close(number);
+		return -EBUSY;
+	}
+	*holder = number;
+	fdtab_mark(fd, FD_MARK_NONE);
+	return 0;
+}

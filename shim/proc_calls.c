@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Calls that make and end processes. fork() is not among them: see inherit.h. In a vfork child all of them go straight
+ * through.
+ */
+#include "shim/real.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "shim/conn.h"
+#include "shim/fdtab.h"
+#include "shim/guard.h"
+#include "shim/inherit.h"
+
+/* Runs no fork handlers, ours included. */
+EXPORT pid_t _Fork(void)
+{
+	pid_t pid;
+
+	inherit_before_fork();
+	pid = real__Fork();
+	if (pid == 0)
+		inherit_in_child();
+	else
+		inherit_in_parent();
+	return pid;
+}
+
+struct clone_start {
+	int (*fn)(void *);
+	void *arg;
+};
+
+static int clone_child(void *arg)
+{
+	struct clone_start start = *(struct clone_start *)arg;
+
+	inherit_in_child();
+	return start.fn(start.arg);
+}
+
+static int clone_with_memory(int (*fn)(void *), void *stack, int flags, void *arg, void *const rest[3])
+{
+	bool like_vfork = (flags & (CLONE_VFORK | CLONE_THREAD)) == CLONE_VFORK;
+	int pid;
+
+	/* The child of a plain CLONE_VM shares our tables but not our fds, side by side with us: it is on its own. */
+	if (!like_vfork || !guard_ready())
+		return real_clone(fn, stack, flags, arg, rest[0], rest[1], rest[2]);
+	inherit_before_vfork();
+	guard_vfork_depth++;
+	fetch_add(&guard_state, GUARD_VFORK);
+	pid = real_clone(fn, stack, flags, arg, rest[0], rest[1], rest[2]);
+	guard_vfork_depth = 0;
+	fetch_sub(&guard_state, GUARD_VFORK);
+	return pid;
+}
+
+EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
+{
+	struct clone_start start = { .fn = fn, .arg = arg };
+	void *rest[3];
+	va_list list;
+	int pid;
+
+	va_start(list, arg);
+	for (int i = 0; i < 3; i++)
+		rest[i] = va_arg(list, void *);
+	va_end(list);
+	if (flags & CLONE_VM)
+		return clone_with_memory(fn, stack, flags, arg, rest);
+	inherit_before_fork();
+	pid = real_clone(clone_child, stack, flags, &start, rest[0], rest[1], rest[2]);
+	inherit_in_parent();
+	return pid;
+}
+
+EXPORT int __clone(int (*fn)(void *), void *stack, int flags, void *arg, ...) __attribute__((alias("clone"), leaf, nothrow));
+
+EXPORT int system(const char *command)
+{
+	struct inherit_shield shield;
+	int status;
+
+	inherit_before_spawn(&shield);
+	status = real_system(command);
+	inherit_after_spawn(&shield);
+	return status;
+}
+
+EXPORT FILE *popen(const char *command, const char *mode)
+{
+	struct inherit_shield shield;
+	FILE *pipe;
+
+	inherit_before_spawn(&shield);
+	pipe = real_popen(command, mode);
+	inherit_after_spawn(&shield);
+	return pipe;
+}
+
+EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
+		       const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
+{
+	struct inherit_shield shield;
+	int error;
+
+	inherit_before_spawn(&shield);
+	error = real_posix_spawn(pid, path, actions, attr, argv, envp);
+	inherit_after_spawn(&shield);
+	return error;
+}
+
+EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
+			const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
+{
+	struct inherit_shield shield;
+	int error;
+
+	inherit_before_spawn(&shield);
+	error = real_posix_spawnp(pid, file, actions, attr, argv, envp);
+	inherit_after_spawn(&shield);
+	return error;
+}
+
+/*
+ * The child will use the connection, so it stays on TCP. One that is on a ring already cannot be given away: refused like
+ * a number that is not open, rather than have the child write among frames.
+ */
+EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd, int to)
+{
+	struct conn *c = guard_ready() ? fdtab_get(fd) : NULL;
+
+	if (c && !conn_pin(c, REASON_EXEC))
+		return EBADF;
+	return real_posix_spawn_file_actions_adddup2(actions, fd, to);
+}
+
+EXPORT void _exit(int status)
+{
+	inherit_at_exit();
+	real__exit(status);
+	__builtin_unreachable();
+}
+
+EXPORT void _Exit(int status)
+{
+	inherit_at_exit();
+	real__Exit(status);
+	__builtin_unreachable();
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Finds the functions that ours stand in front of. The only file that calls dlsym. Each pointer starts at a stub of its
+ * own that looks up just that one name: looking up a name that exists allocates nothing, so an allocator that calls us
+ * while it starts is no trouble. Only the constructor looks up everything, misses included.
+ */
+#include "shim/real.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <sys/ioctl.h>
+#include <sys/sendfile.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "ringbuf/sys.h"
+
+#define NO_SYSCALL (-1)
+
+/* Newer machines never had the older half of some pairs. */
+#ifndef SYS_poll
+#define SYS_poll NO_SYSCALL
+#endif
+#ifndef SYS_select
+#define SYS_select NO_SYSCALL
+#endif
+#ifndef SYS_epoll_create
+#define SYS_epoll_create NO_SYSCALL
+#endif
+#ifndef SYS_epoll_wait
+#define SYS_epoll_wait NO_SYSCALL
+#endif
+#ifndef SYS_dup2
+#define SYS_dup2 NO_SYSCALL
+#endif
+
+static __thread bool looking_up __attribute__((tls_model("initial-exec")));
+
+long raw_syscall(long nr, long a, long b, long c, long d, long e, long f)
+{
+	long result = nr == NO_SYSCALL ? -ENOSYS : sys_call6(nr, a, b, c, d, e, f);
+
+	if (sys_failed(result)) {
+		errno = (int)-result;
+		return -1;
+	}
+	return result;
+}
+
+/* Reads more words than it was given, as every syscall(2) does: the kernel looks only at those that the call has. */
+static long raw_call(long nr, ...)
+{
+	long args[6];
+	va_list list;
+
+	va_start(list, nr);
+	for (int i = 0; i < 6; i++)
+		args[i] = va_arg(list, long);
+	va_end(list);
+	return raw_syscall(nr, args[0], args[1], args[2], args[3], args[4], args[5]);
+}
+
+/* Stores what the next object has under the name. False: nothing, or this very thread is inside such a look-up. */
+static bool look_up(const char *name, void **pointer)
+{
+	int kept_errno = errno;
+	void *found;
+
+	if (looking_up)
+		return false;
+	looking_up = true;
+	found = dlsym(RTLD_NEXT, name);
+	looking_up = false;
+	errno = kept_errno;
+	if (found)
+		__atomic_store_n(pointer, found, __ATOMIC_RELAXED); /* a function is there before any thread is */
+	return found;
+}
+
+#define CALL(ret, name, nr, params, ...)                                                                               \
+	static ret first_##name params                                                                                 \
+	{                                                                                                              \
+		if (look_up(#name, (void **)&real_##name))                                                             \
+			return real_##name(__VA_ARGS__);                                                               \
+		return (ret)raw_call(nr, ##__VA_ARGS__);                                                               \
+	}                                                                                                              \
+	ret(*real_##name) params = first_##name;
+#define CALL_BARE CALL
+#define CALL_VA(ret, name, nr, params, last, ...)                                                                      \
+	static ret first_##name params                                                                                 \
+	{                                                                                                              \
+		va_list list;                                                                                          \
+		void *arg;                                                                                             \
+                                                                                                                       \
+		va_start(list, last);                                                                                  \
+		arg = va_arg(list, void *);                                                                            \
+		va_end(list);                                                                                          \
+		if (look_up(#name, (void **)&real_##name))                                                             \
+			return real_##name(__VA_ARGS__);                                                               \
+		return (ret)raw_call(nr, __VA_ARGS__);                                                                 \
+	}                                                                                                              \
+	ret(*real_##name) params = first_##name;
+#define EXPORT_ONLY(name)
+#include "calls.def"
+#undef CALL
+#undef CALL_VA
+
+void real_resolve_all(void)
+{
+#define CALL(ret, name, nr, params, ...) look_up(#name, (void **)&real_##name);
+#define CALL_VA(ret, name, nr, params, last, ...) CALL(ret, name, nr, params)
+#include "calls.def"
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * From some point on this process can take no new connection to a ring: it has caged itself, or moves bytes by ways that
+ * cannot be seen. What is on a ring already stays there; the rest is on TCP for good, with the reason.
+ */
+#ifndef RINGWAY_SHIM_SANDBOX_H
+#define RINGWAY_SHIM_SANDBOX_H
+
+#include "ringbuf/stats.h"
+
+#pragma GCC visibility push(hidden)
+
+extern _Atomic int sandbox_reason; /* enum reason; REASON_NONE: no obstacle */
+
+/* The first reason counts. Pins every connection of the process that is on TCP. */
+void sandbox_enter(enum reason why);
+
+#pragma GCC visibility pop
+
+static inline enum reason sandbox_why(void)
+{
+	return (enum reason)load_relaxed(&sandbox_reason);
+}
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/* See signals.h. */
+#include "shim/signals.h"
+
+#include <errno.h>
+#include <signal.h>
+
+#include "ringbuf/sys.h"
+
+_Atomic uint64_t signals_restart, signals_norestart;
+
+/* What rt_sigaction(2) fills; the order of the words is the same on the machines we know, their use after flags is not. */
+struct kernel_sigaction {
+	void (*handler)(int);
+	unsigned long flags;
+	unsigned long rest[2];
+};
+
+static int read_one(int sig, struct kernel_sigaction *now)
+{
+	return (int)sys_call4(SYS_rt_sigaction, sig, NULL, now, sizeof(uint64_t));
+}
+
+void signals_refresh(int sig)
+{
+	struct kernel_sigaction now;
+	uint64_t bit;
+	bool caught, restarts;
+
+	if (sig < 1 || sig > 64 || read_one(sig, &now) < 0)
+		return;
+	bit = UINT64_C(1) << (sig - 1);
+	caught = now.handler != SIG_DFL && now.handler != SIG_IGN;
+	restarts = now.flags & SA_RESTART;
+	/* Into the new mask before out of the old one: a wait that looks in between sees both kinds, which costs it a signalfd. */
+	if (caught)
+		fetch_or(restarts ? &signals_restart : &signals_norestart, bit);
+	if (!caught || !restarts)
+		fetch_and(&signals_restart, ~bit);
+	if (!caught || restarts)
+		fetch_and(&signals_norestart, ~bit);
+}
+
+int signals_init(void)
+{
+	struct kernel_sigaction now;
+	int error = read_one(SIGTERM, &now);
+
+	if (error < 0)
+		return error;
+	for (int sig = 1; sig <= 64; sig++)
+		signals_refresh(sig);
+	return 0;
+}

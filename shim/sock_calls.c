@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+/* Sockets come into being: a TCP connection gets its record where the program connects or accepts. */
+#include "shim/real.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+
+#include "ringbuf/sys.h"
+#include "shim/conn.h"
+#include "shim/fd_conn.h"
+#include "shim/fdtab.h"
+#include "shim/guard.h"
+
+int __connect(int fd, const struct sockaddr *addr, socklen_t len); /* in no header */
+
+/* Known from socket(), or, for one that was inherited, asked once and kept. */
+static bool is_tcp(int fd)
+{
+	int protocol = 0, kept_errno = errno;
+	unsigned int len = sizeof(protocol);
+
+	if (fdtab_tcp(fd))
+		return true;
+	if (fdtab_other(fd) != FD_MARK_NONE || sys_getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) < 0 ||
+	    protocol != IPPROTO_TCP)
+		return false;
+	fdtab_mark(fd, FD_MARK_TCP);
+	errno = kept_errno;
+	return true;
+}
+
+EXPORT int socket(int domain, int type, int protocol)
+{
+	int fd = real_socket(domain, type, protocol);
+	bool tcp;
+
+	if (!guard_ready() || fd < 0)
+		return fd;
+	tcp = (domain == AF_INET || domain == AF_INET6) && (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM &&
+	      (protocol == 0 || protocol == IPPROTO_TCP);
+	fd_fresh(fd, tcp ? FD_MARK_TCP : FD_MARK_NONE);
+	return fd;
+}
+
+EXPORT int socketpair(int domain, int type, int protocol, int fds[2])
+{
+	int result = real_socketpair(domain, type, protocol, fds);
+
+	if (guard_ready() && result == 0) {
+		fd_fresh(fds[0], FD_MARK_NONE);
+		fd_fresh(fds[1], FD_MARK_NONE);
+	}
+	return result;
+}
+
+static int accepted(int listener, int fd, bool nonblock)
+{
+	if (fd < 0)
+		return fd;
+	if (is_tcp(listener))
+		fd_opened(fd, CONN_ACCEPTED, nonblock);
+	else
+		fd_fresh(fd, FD_MARK_NONE);
+	return fd;
+}
+
+EXPORT int accept(int fd, struct sockaddr *addr, socklen_t *len)
+{
+	if (!guard_ready())
+		return real_accept(fd, addr, len);
+	return accepted(fd, real_accept(fd, addr, len), false);
+}
+
+EXPORT int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+	if (!guard_ready())
+		return real_accept4(fd, addr, len, flags);
+	return accepted(fd, real_accept4(fd, addr, len, flags), flags & SOCK_NONBLOCK);
+}
+
+/* A connection, or one on its way: a blocking connect() that a signal interrupts goes on without the program. */
+static bool begun(int result)
+{
+	return result == 0 || errno == EINPROGRESS || errno == EINTR;
+}
+
+EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	bool dissolves, ours;
+	int result, kept_errno;
+	long flags;
+
+	if (!guard_ready())
+		return real_connect(fd, addr, len);
+	dissolves = addr && len >= sizeof(addr->sa_family) && addr->sa_family == AF_UNSPEC;
+	ours = fdtab_get(fd) || is_tcp(fd);
+	result = real_connect(fd, addr, len);
+	if (!ours)
+		return result;
+	kept_errno = errno;
+	if (dissolves) {
+		if (result == 0)
+			fd_fresh(fd, FD_MARK_TCP);
+	} else if (!fdtab_get(fd) && begun(result)) {
+		flags = sys_fcntl(fd, F_GETFL, 0);
+		fd_opened(fd, CONN_CONNECTED, flags >= 0 && flags & O_NONBLOCK);
+	}
+	errno = kept_errno;
+	return result;
+}
+
+EXPORT int __connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	return connect(fd, addr, len);
+}
+
+EXPORT int shutdown(int fd, int how)
+{
+	struct conn *c;
+
+	if (!guard_ready())
+		return real_shutdown(fd, how);
+	c = fdtab_get(fd);
+	if (!c)
+		return real_shutdown(fd, how);
+	return (int)as_errno(conn_shutdown(c, fd, how));
+}
