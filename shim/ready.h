@@ -45,10 +45,4 @@ void ready_forget(struct conn *c, int fd, bool last);
 void ready_watch(struct conn *c, int fd);
 void ready_unwatch(struct conn *c, int fd);
 
-/*
- * What poll(2) would say of `fd`, an adopted connection, now: any of POLLIN, POLLRDNORM, POLLOUT, POLLWRNORM, POLLPRI,
- * POLLRDHUP, POLLERR, POLLHUP, whether asked for or not. Takes the frames that lie in the kernel's buffer.
- */
-uint32_t ready_mask(struct conn *c, int fd);
-
 #endif

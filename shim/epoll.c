@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The life of a set's record: as long as a number of this process names the set, and while a thread is inside a wait.
+ */
+#include <string.h>
+
+#include "shim/conn.h"
+#include "shim/epoll.h"
+#include "shim/epoll_set.h"
+#include "shim/fdtab.h"
+#include "shim/nego.h"
+#include "shim/own_fd.h"
+#include "ringbuf/sys.h"
+
+struct epoll_set *epoll_set_create(int epfd)
+{
+	struct epoll_set *s;
+
+	if (pool_init() < 0)
+		return NULL;
+	s = pool_set_get();
+	if (!s)
+		return NULL;
+	/* But for the lock, which a late look at the set that was here before may be about to take. */
+	memset((char *)s + sizeof(s->lock), 0, sizeof(*s) - sizeof(s->lock));
+	s->epfd = epfd;
+	s->nr_numbers = 1;
+	s->inner = s->kick = -1;
+	s->live = true;
+	return s;
+}
+
+struct epoll_set *epoll_set_enter(int epfd)
+{
+	struct epoll_set *s = fdtab_epoll(epfd);
+
+	if (!s || !set_lock(s))
+		return NULL;
+	if (!s->live || s->nr_numbers == 0 || fdtab_epoll(epfd) != s) {
+		set_unlock(s);
+		return NULL;
+	}
+	s->nr_users++;
+	return s;
+}
+
+static void set_free_locked(struct epoll_set *s)
+{
+	while (s->regs.first)
+		reg_remove(s->regs.first, false);
+	set_take_stirred(s);
+	own_fd_close(s->kick);
+	own_fd_close(s->inner);
+	s->kick = s->inner = -1;
+	s->live = false;
+	set_unlock(s);
+	pool_set_put(s);
+}
+
+void epoll_set_leave(struct epoll_set *s)
+{
+	if (--s->nr_users == 0 && s->nr_numbers == 0)
+		set_free_locked(s);
+	else
+		set_unlock(s);
+}
+
+void epoll_set_dup(struct epoll_set *s, int epfd)
+{
+	if (!set_lock(s))
+		return;
+	s->nr_numbers++;
+	if (s->epfd < 0)
+		s->epfd = epfd;
+	set_unlock(s);
+}
+
+void epoll_set_drop(struct epoll_set *s, int epfd)
+{
+	if (!set_lock(s))
+		return;
+	s->nr_numbers--;
+	if (s->epfd == epfd) {
+		s->epfd = -1;
+		for (int fd = fdtab_next(0); s->nr_numbers && fd >= 0; fd = fdtab_next((unsigned)fd + 1))
+			if (fd != epfd && fdtab_epoll(fd) == s) {
+				s->epfd = fd;
+				break;
+			}
+	}
+	if (s->nr_numbers == 0 && s->nr_users == 0)
+		set_free_locked(s);
+	else
+		set_unlock(s);
+}
+
+/* ---- fork ---------------------------------------------------------------------------------------------------------- */
+
+/* A set that a handler's fork finds locked by its own thread, or that appears meanwhile, is not ours to unlock. */
+static void fork_lock(struct epoll_set *s)
+{
+	s->fork_locked = set_lock(s);
+}
+
+static void fork_unlock(struct epoll_set *s)
+{
+	if (!s->fork_locked)
+		return;
+	s->fork_locked = false;
+	set_unlock(s);
+}
+
+/*
+ * The child's copy describes the kernel's set as it is, which it shares with the parent. What the parent has armed is the
+ * parent's sleep; the child arms for itself at its first wait.
+ */
+static void fork_child_set(struct epoll_set *s)
+{
+	store_relaxed(&s->lock.owner, 0);
+	store_relaxed(&s->nr_waiters, 0);
+	s->nr_users = 0;
+	s->inherited = true;
+	s->fork_locked = false;
+	for (struct epoll_reg *r = s->regs.first; r; r = r->in_set.next) {
+		r->armed = 0;
+		if (r->state == REG_ADOPTED)
+			reg_queue(r);
+	}
+}
+
+void epoll_fork_prepare(void)
+{
+	pool_for_each_set(fork_lock);
+	pool_fork_prepare();
+}
+
+void epoll_fork_parent(void)
+{
+	pool_fork_release(false);
+	pool_for_each_set(fork_unlock);
+}
+
+void epoll_fork_child(void)
+{
+	pool_fork_release(true);
+	pool_for_each_set(fork_child_set);
+}

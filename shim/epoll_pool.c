@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory of sets and registrations, and the list of each connection's registrations. Private to the process: a forked child
+ * starts with a copy. Mapped once, at the first set, and never unmapped or given back, so that a look at a record that
+ * was freed meanwhile reads a record, if not the one that was meant.
+ */
+#include <string.h>
+#include <sys/mman.h>
+
+#include "shim/conn.h"
+#include "shim/epoll_set.h"
+#include "ringbuf/sys.h"
+
+#define POOL_SETS (UINT32_C(1) << 16)
+#define POOL_REGS (UINT32_C(1) << 20)
+#define POOL_CONNS CONN_MAX
+
+/* heads[] of a connection: the first registration's id + 1, and whether one went unrecorded. */
+#define HEAD_INCOMPLETE UINT32_C(0x80000000)
+
+static struct {
+	struct lane_lock lock;
+	_Atomic bool ready;
+	struct epoll_set *sets;
+	struct epoll_reg *regs;
+	uint32_t *heads;
+	uint32_t nr_sets, nr_regs;	/* ever used */
+	struct epoll_set *free_sets;
+	struct epoll_reg *free_regs;
+} pool;
+
+uint64_t epoll_inner_word;
+
+static void *pool_map(size_t bytes)
+{
+	long at = sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return sys_failed(at) ? NULL : (void *)at;
+}
+
+int pool_init(void)
+{
+	if (load_acquire(&pool.ready))
+		return 0;
+	if (lane_lock(&pool.lock, false) == -EDEADLK)
+		return -ENOMEM;
+	if (!load_relaxed(&pool.ready)) {
+		if (!pool.sets)
+			pool.sets = pool_map(POOL_SETS * sizeof(*pool.sets));
+		if (!pool.regs)
+			pool.regs = pool_map(POOL_REGS * sizeof(*pool.regs));
+		if (!pool.heads)
+			pool.heads = pool_map(POOL_CONNS * sizeof(*pool.heads));
+		if (sys_getrandom(&epoll_inner_word, sizeof(epoll_inner_word), 0) != sizeof(epoll_inner_word))
+			epoll_inner_word = (uintptr_t)pool.regs;
+		epoll_inner_word = (epoll_inner_word >> 8) | UINT64_C(0x9a) << 56;
+		store_release(&pool.ready, pool.sets && pool.regs && pool.heads);
+	}
+	lane_unlock(&pool.lock);
+	return load_relaxed(&pool.ready) ? 0 : -ENOMEM;
+}
+
+struct epoll_set *pool_set_get(void)
+{
+	struct epoll_set *s;
+
+	if (lane_lock(&pool.lock, false) == -EDEADLK)
+		return NULL;
+	s = pool.free_sets;
+	if (s)
+		pool.free_sets = s->next_free;
+	else if (pool.nr_sets < POOL_SETS)
+		s = &pool.sets[pool.nr_sets++];
+	lane_unlock(&pool.lock);
+	return s;
+}
+
+void pool_set_put(struct epoll_set *s)
+{
+	if (lane_lock(&pool.lock, false) == -EDEADLK)
+		return;
+	s->next_free = pool.free_sets;
+	pool.free_sets = s;
+	lane_unlock(&pool.lock);
+}
+
+static struct epoll_reg *pool_first_locked(const struct conn *c)
+{
+	uint32_t head = c->index < POOL_CONNS && pool.heads ? pool.heads[c->index] & ~HEAD_INCOMPLETE : 0;
+
+	return head ? &pool.regs[head - 1] : NULL;
+}
+
+static void pool_set_first_locked(const struct conn *c, struct epoll_reg *r)
+{
+	uint32_t *head = &pool.heads[c->index];
+
+	*head = (*head & HEAD_INCOMPLETE) | (r ? r->id + 1 : 0);
+}
+
+struct epoll_reg *pool_reg_get(struct conn *c)
+{
+	struct epoll_reg *r = NULL;
+
+	if (c->index >= POOL_CONNS || lane_lock(&pool.lock, false) == -EDEADLK)
+		return NULL;
+	if (pool.free_regs) {
+		r = pool.free_regs;
+		pool.free_regs = r->in_conn.next;
+	} else if (pool.nr_regs < POOL_REGS) {
+		r = &pool.regs[pool.nr_regs];
+		r->id = pool.nr_regs++;
+	}
+	if (r) {
+		r->conn = c;
+		r->in_conn = (struct reg_link){ NULL, pool_first_locked(c) };
+		if (r->in_conn.next)
+			r->in_conn.next->in_conn.prev = r;
+		pool_set_first_locked(c, r);
+	} else {
+		pool.heads[c->index] |= HEAD_INCOMPLETE;
+	}
+	lane_unlock(&pool.lock);
+	return r;
+}
+
+static void pool_free_locked(struct epoll_reg *r)
+{
+	uint32_t id = r->id, generation = r->generation;
+
+	memset(r, 0, sizeof(*r));
+	r->id = id;
+	r->generation = generation + 1;
+	r->in_conn.next = pool.free_regs;
+	pool.free_regs = r;
+}
+
+void pool_reg_put(struct epoll_reg *r)
+{
+	/* A handler that interrupted the pool leaves the record behind: a leak of one, in a case that hardly happens once. */
+	if (lane_lock(&pool.lock, false) == -EDEADLK)
+		return;
+	if (r->conn) {
+		if (r->in_conn.next)
+			r->in_conn.next->in_conn.prev = r->in_conn.prev;
+		if (r->in_conn.prev)
+			r->in_conn.prev->in_conn.next = r->in_conn.next;
+		else
+			pool_set_first_locked(r->conn, r->in_conn.next);
+	}
+	r->conn = NULL;
+	r->state = REG_DEAD;
+	if (!load_relaxed(&r->stirred))
+		pool_free_locked(r);
+	lane_unlock(&pool.lock);
+}
+
+struct epoll_reg *pool_reg_of_token(struct epoll_set *s, uint64_t token)
+{
+	uint32_t id = (uint32_t)token;
+	struct epoll_reg *r;
+
+	if (id >= pool.nr_regs)
+		return NULL;
+	r = &pool.regs[id];
+	if (r->set != s || token != token_make(token_kind(token), r))
+		return NULL;
+	return r->state == REG_PLAIN || r->state == REG_ADOPTED ? r : NULL;
+}
+
+bool pool_incomplete(struct conn *c)
+{
+	return c->index >= POOL_CONNS || (pool.heads && pool.heads[c->index] & HEAD_INCOMPLETE);
+}
+
+void pool_conn_reset(struct conn *c)
+{
+	if (c->index >= POOL_CONNS || !load_acquire(&pool.ready) || !pool.heads[c->index])
+		return;
+	if (lane_lock(&pool.lock, false) == -EDEADLK)
+		return;
+	pool.heads[c->index] &= ~HEAD_INCOMPLETE;
+	lane_unlock(&pool.lock);
+}
+
+bool pool_has_regs(const struct conn *c)
+{
+	return load_acquire(&pool.ready) && c->index < POOL_CONNS && pool.heads[c->index];
+}
+
+bool pool_for_each(struct conn *c, void (*fn)(struct epoll_reg *r, void *arg), void *arg)
+{
+	if (!pool_has_regs(c))
+		return true;
+	if (lane_lock(&pool.lock, false) == -EDEADLK)
+		return false;
+	for (struct epoll_reg *r = pool_first_locked(c); r; r = r->in_conn.next)
+		fn(r, arg);
+	lane_unlock(&pool.lock);
+	return true;
+}
+
+static struct epoll_reg *pool_nth_unlocked(const struct conn *c, unsigned n)
+{
+	struct epoll_reg *r = pool_first_locked(c);
+
+	while (r && n--)
+		r = r->in_conn.next;
+	return r;
+}
+
+struct epoll_reg *pool_nth(struct conn *c, unsigned n)
+{
+	struct epoll_reg *r;
+
+	if (!pool_has_regs(c) || lane_lock(&pool.lock, false) == -EDEADLK)
+		return NULL;
+	r = pool_nth_unlocked(c, n);
+	lane_unlock(&pool.lock);
+	return r;
+}
+
+/*
+ * The pool's lock is the inner one, so the registration is found under it, and looked at again once its set is locked: it
+ * may have moved on meanwhile, and then the search starts again.
+ */
+struct epoll_reg *pool_nth_locked(struct conn *c, unsigned n)
+{
+	while (pool_has_regs(c)) {
+		struct epoll_reg *r;
+		struct epoll_set *s = NULL;
+		uint32_t generation = 0;
+
+		if (lane_lock(&pool.lock, false) == -EDEADLK)
+			return NULL;
+		r = pool_nth_unlocked(c, n);
+		if (r) {
+			s = r->set;
+			generation = r->generation;
+		}
+		lane_unlock(&pool.lock);
+		if (!r || !set_lock(s))
+			return NULL;
+		if (r->generation == generation && r->set == s && r->conn == c)
+			return r;
+		set_unlock(s);
+	}
+	return NULL;
+}
+
+void pool_for_each_set(void (*fn)(struct epoll_set *s))
+{
+	for (uint32_t i = 0; i < pool.nr_sets; i++)
+		if (pool.sets[i].live)
+			fn(&pool.sets[i]);
+}
+
+/* A handler that forks inside the pool's lock keeps what it has: the lock is recursive for the fork alone. */
+static bool pool_fork_holds;
+
+void pool_fork_prepare(void)
+{
+	pool_fork_holds = lane_lock(&pool.lock, false) != -EDEADLK;
+}
+
+void pool_fork_release(bool child)
+{
+	if (child)
+		store_relaxed(&pool.lock.owner, 0);
+	else if (pool_fork_holds)
+		lane_unlock(&pool.lock);
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The inside of epoll.h: a set, its registrations, and what the epoll_*.c files call of each other.
+ *
+ * A registration of a TCP connection is *plain* (it is in the program's kernel set, exactly as the program put it there) or
+ * *adopted* (it is in the inner set, edge-triggered and for everything, and we derive what the program is told). It is
+ * known by the number the program used and the connection behind it, as the kernel knows it by number and file.
+ *
+ * Lock order: lane locks, then set->lock, then the pool's lock. Nothing waits for a lane lock while it holds a set's, so the
+ * lane functions called from here only try. Queues belong to set->lock; only `stirred` is written without it.
+ */
+#ifndef RINGWAY_SHIM_EPOLL_SET_H
+#define RINGWAY_SHIM_EPOLL_SET_H
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+
+#include "shim/lane_lock.h"
+#include "ringbuf/atomic.h"
+
+struct conn;
+
+/* Bits of epoll_event.events that ask for a state, as poll has them; the others say how it is reported. */
+#define EPOLL_STATES (EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLRDNORM | EPOLLRDBAND | EPOLLWRNORM | \
+		      EPOLLWRBAND | EPOLLMSG | EPOLLRDHUP)
+#define EPOLL_ALWAYS (EPOLLERR | EPOLLHUP)
+/* How an adopted registration stands in the inner set; never changed, so a program's EPOLL_CTL_MOD costs no system call. */
+#define EPOLL_INNER_EVENTS (EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP | EPOLLET)
+
+/* Polled at every wait without being armed: at most so many, the rest sleep armed. */
+#define EPOLL_HOT_MAX 64
+
+enum reg_state {
+	REG_FREE,
+	REG_PLAIN,
+	REG_ADOPTED,
+	REG_DEAD,	/* forgotten by a signal handler that could not take the lock, or still on `stirred` */
+};
+
+struct reg_list {
+	struct epoll_reg *first, *last;
+};
+
+struct reg_link {
+	struct epoll_reg *prev, *next;
+};
+
+struct epoll_reg {
+	struct epoll_set *set;
+	struct conn *conn;
+	int fd;			/* the number the program used */
+	uint32_t events;	/* as the program gave them; what a fired one-shot leaves is `fired` */
+	uint64_t data;
+	uint32_t id;		/* place in the pool, never changes */
+	uint32_t generation;	/* grows when the place is used anew */
+	uint8_t state;		/* enum reg_state */
+	bool fired;		/* EPOLLONESHOT has reported: silent until EPOLL_CTL_MOD */
+	bool queued;		/* on set->queue: to be looked at by the next wait */
+	bool hot;		/* on set->hot: polled, not armed */
+	bool edge;		/* report once even if nothing new came: after ADD and MOD */
+	bool wanted;		/* the rendezvous was put off until the program re-arms this one-shot */
+	bool fresh;		/* inside the ADD or MOD that armed it: its state is known */
+	bool old_room;		/* the program has been told of the room that the inner set reports first */
+	short armed;		/* POLLIN | POLLOUT: counted as a sleeper of these lanes */
+	uint32_t kernel_events;	/* what the kernel reported since the last look */
+	uint32_t kernel_mask;	/* the kernel's word at the last look that may still hold */
+	uint64_t rx_seen, tx_seen; /* edge counts at the last look, conn_rx_edge() and conn_tx_edge() */
+	uint32_t armed_tick;	/* plain: set->tick when the program last armed it */
+	uint32_t rings;		/* of its bells, since they were last drained */
+	_Atomic uint8_t stirred;	/* on set->stirred */
+	struct epoll_reg *next_stirred;
+	struct reg_link in_set, in_queue, in_hot;
+	struct reg_link in_conn; /* pool lock */
+};
+
+struct epoll_set {
+	struct lane_lock lock;
+	bool live;
+	bool inherited;		/* made by an ancestor: its kernel set is shared with it */
+	bool fork_locked;
+	_Atomic uint8_t nested;	/* another set, poll or select watches this one's fd */
+	int epfd;		/* a number of this process that names it */
+	int nr_numbers;
+	int nr_users;		/* threads between epoll_set_enter() and _leave() */
+	int inner;		/* the inner set, hidden; -1 until a connection is adopted or negotiates; read without lock */
+	int kick;		/* an eventfd in the inner set: wakes a waiter for what no fd says */
+	_Atomic int nr_waiters;	/* asleep in the kernel, or about to be */
+	uint32_t nr_adopted, nr_hot;
+	_Atomic uint32_t tick;	/* grows with each kernel wait that returned everything there was */
+	uint32_t everything_seen;
+	uint32_t turn;		/* who goes first where events do not fit: the kernel's or ours */
+	int64_t looked_ns;	/* when the kernel was last asked */
+	_Atomic(struct epoll_reg *) stirred;	/* pushed without the lock */
+	struct reg_list regs, queue, hot;
+	struct epoll_set *next_free;
+};
+
+/* Data words of the inner set's members: what it is, and which registration in which life. */
+enum token_kind {
+	TOKEN_SOCKET,
+	TOKEN_BELL,
+	TOKEN_WATCH,
+	TOKEN_KICK,
+};
+
+static inline uint64_t token_make(enum token_kind kind, const struct epoll_reg *r)
+{
+	return (uint64_t)kind << 62 | (uint64_t)(r->generation & 0x3fffffff) << 32 | r->id;
+}
+
+static inline enum token_kind token_kind(uint64_t token)
+{
+	return (enum token_kind)(token >> 62);
+}
+
+/* The data word of the inner set in the program's set. No pointer and no small number: its top bits are no address. */
+extern uint64_t epoll_inner_word;
+
+/* False: this thread holds it already, so the caller is a signal handler and must do without. */
+static inline bool set_lock(struct epoll_set *s)
+{
+	return lane_lock(&s->lock, false) != -EDEADLK;
+}
+
+static inline void set_unlock(struct epoll_set *s)
+{
+	lane_unlock(&s->lock);
+}
+
+/* ---- epoll_pool.c: memory, and the list of a connection's registrations -------------------------------------------- */
+
+/* 0 or -ENOMEM; at the first set. */
+int pool_init(void);
+struct epoll_set *pool_set_get(void);
+void pool_set_put(struct epoll_set *s);
+/* Linked into its connection's list, not into a set. NULL: no memory, and then the connection cannot be adopted any more. */
+struct epoll_reg *pool_reg_get(struct conn *c);
+/* Out of the connection's list and free, or dead until it is popped off `stirred`. */
+void pool_reg_put(struct epoll_reg *r);
+/* The registration of a token, if it still lives in `s`. Caller holds s->lock. */
+struct epoll_reg *pool_reg_of_token(struct epoll_set *s, uint64_t token);
+/* Did a registration of this connection go unrecorded? Until pool_conn_reset(), when its record ends. */
+bool pool_incomplete(struct conn *c);
+void pool_conn_reset(struct conn *c);
+/* Calls fn for each registration of the connection, under the pool's lock; false if it was this thread's already. */
+bool pool_for_each(struct conn *c, void (*fn)(struct epoll_reg *r, void *arg), void *arg);
+/* The n-th registration of the connection, NULL after the last: the caller holds the lock of the set it is looking for. */
+struct epoll_reg *pool_nth(struct conn *c, unsigned n);
+/* The same with its set's lock taken. */
+struct epoll_reg *pool_nth_locked(struct conn *c, unsigned n);
+bool pool_has_regs(const struct conn *c);
+void pool_for_each_set(void (*fn)(struct epoll_set *s));
+void pool_fork_prepare(void);
+void pool_fork_release(bool child);
+
+static inline void list_append(struct reg_list *list, struct epoll_reg *r, size_t link)
+{
+#define LINK(reg) ((struct reg_link *)((char *)(reg) + link))
+	LINK(r)->prev = list->last;
+	LINK(r)->next = NULL;
+	if (list->last)
+		LINK(list->last)->next = r;
+	else
+		list->first = r;
+	list->last = r;
+}
+
+static inline void list_remove(struct reg_list *list, struct epoll_reg *r, size_t link)
+{
+	struct reg_link *l = LINK(r);
+
+	if (l->prev)
+		LINK(l->prev)->next = l->next;
+	else
+		list->first = l->next;
+	if (l->next)
+		LINK(l->next)->prev = l->prev;
+	else
+		list->last = l->prev;
+	l->prev = l->next = NULL;
+#undef LINK
+}
+
+/* ---- epoll.c ------------------------------------------------------------------------------------------------------- */
+
+/* The set behind epfd, locked and in use; NULL: leave it to the kernel. */
+struct epoll_set *epoll_set_enter(int epfd);
+/* The other end; `s` is locked, and is not any more. May free it. */
+void epoll_set_leave(struct epoll_set *s);
+
+/* ---- epoll_reg.c: one registration. All with r->set->lock held ------------------------------------------------------ */
+
+struct epoll_reg *reg_find(struct epoll_set *s, struct conn *c, int fd);
+/* From the kernel set to the inner one. 0 or -errno, and then nothing has changed. */
+int reg_adopt(struct epoll_reg *r);
+/* Straight into the inner set: the connection is adopted already. 0 or -errno as epoll_ctl. */
+int reg_add_adopted(struct epoll_reg *r);
+void reg_disown(struct epoll_reg *r);
+/* Out of the inner set (if `in_kernel`) and all lists, and freed. */
+void reg_remove(struct epoll_reg *r, bool in_kernel);
+void reg_queue(struct epoll_reg *r);
+void reg_unqueue(struct epoll_reg *r);
+void reg_heat(struct epoll_reg *r);
+void reg_cool(struct epoll_reg *r);
+void reg_disarm(struct epoll_reg *r);
+/* Makes sure that the peer will ring; true: something is there already, it is queued and not armed. */
+bool reg_arm(struct epoll_reg *r);
+/* What the program is to be told now; 0: nothing. */
+uint32_t reg_evaluate(struct epoll_reg *r);
+/* Has anything come since the last look? A few loads. */
+bool reg_has_news(struct epoll_reg *r);
+/* A number of this process that names the connection, or -1. */
+int reg_living_fd(const struct epoll_reg *r);
+int set_make_inner(struct epoll_set *s);
+/* Adds the fd that the rendezvous of r's connection waits for, or takes it away. */
+int reg_watch(struct epoll_reg *r, int fd);
+void reg_unwatch(struct epoll_reg *r, int fd);
+/* A bell of it rang. */
+void reg_rung(struct epoll_reg *r);
+
+/* Pushes r for the set's next look and wakes a waiter. No lock needed. */
+void reg_stir(struct epoll_reg *r);
+void set_kick(struct epoll_set *s);
+
+/* ---- epoll_ctl.c, epoll_wait.c: as the libc call, but -errno -------------------------------------------------------- */
+
+int epoll_set_ctl(int epfd, int op, int fd, struct conn *c, struct epoll_event *event);
+/* timeout_ns < 0: for ever. */
+int epoll_set_wait(int epfd, struct epoll_event *events, int nr_events, int64_t timeout_ns, const sigset_t *mask);
+/* Takes what was stirred into the queue, and frees what was forgotten. Caller holds the lock. */
+void set_take_stirred(struct epoll_set *s);
+/* True once for each time that a handler could not say what had changed. */
+bool ready_everything_changed(uint32_t *seen);
+/*
+ * The set's fd is watched from outside, by poll, select or another set: from now on every wait leaves all of it armed behind.
+ */
+void epoll_set_nest(struct epoll_set *s);
+
+#endif

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Waiting on a set. What the kernel carries is the kernel's to report; what rings carry is looked for first in the few
+ * registrations that were busy a moment ago (the hot ones), and by bells, through the inner set, in all others. So no
+ * step here grows with the number of connections in the set.
+ *
+ * A turn of the loop: collect what is ready; ask the kernel without sleeping, now and then, even if something is; spin by
+ * policy; arm what is hot; sleep in the kernel, with the program's signal mask, as the program would have.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "shim/conn.h"
+#include "shim/epoll.h"
+#include "shim/epoll_set.h"
+#include "shim/fdtab.h"
+#include "shim/nego.h"
+#include "shim/real.h"
+#include "ringbuf/sys.h"
+#include "shim/wait.h"
+
+/* While the rings give enough to do, other fds of the set wait this long at most. */
+#define LOOK_EVERY_NS 30000
+#define DRAIN_BATCH 32
+
+void set_take_stirred(struct epoll_set *s)
+{
+	struct epoll_reg *r = load_relaxed(&s->stirred) ? exchange(&s->stirred, NULL) : NULL, *next;
+
+	for (; r; r = next) {
+		next = r->next_stirred;
+		store_release(&r->stirred, 0);
+		if (r->state == REG_DEAD)
+			pool_reg_put(r);
+		else if (r->state == REG_ADOPTED)
+			reg_queue(r);
+	}
+}
+
+static int collect(struct epoll_set *s, struct epoll_event *events, int max)
+{
+	struct epoll_reg *r, *last;
+	int n = 0;
+
+	set_take_stirred(s);
+	if (unlikely(ready_everything_changed(&s->everything_seen)))
+		for (r = s->regs.first; r; r = r->in_set.next)
+			if (r->state == REG_ADOPTED)
+				reg_queue(r);
+	for (r = s->hot.first; r; r = r->in_hot.next)
+		if (!r->queued && reg_has_news(r))
+			reg_queue(r);
+	last = s->queue.last;
+	while (n < max && (r = s->queue.first) != NULL) {
+		uint32_t mask;
+
+		reg_unqueue(r);
+		mask = reg_evaluate(r);
+		if (!r->hot && !r->armed && !r->fired)
+			reg_heat(r);
+		if (mask) {
+			events[n].events = mask;
+			events[n++].data.u64 = r->data;
+			/* Level: looked at again by the next wait, after the others. */
+			if (!(r->events & EPOLLET) && !r->fired)
+				reg_queue(r);
+		}
+		if (r == last)
+			break;
+	}
+	return n;
+}
+
+/* Arms all that is hot, so that the kernel can wake us. True: something came meanwhile. */
+static bool arm_all(struct epoll_set *s)
+{
+	bool something = false;
+
+	while (s->hot.first) {
+		struct epoll_reg *r = s->hot.first;
+
+		something |= reg_arm(r);
+		reg_cool(r);
+	}
+	return something || load_relaxed(&s->stirred);
+}
+
+/* Takes the inner set's word out of what the kernel gave. */
+static bool strip_inner(struct epoll_event *events, int *n)
+{
+	for (int i = 0; i < *n; i++)
+		if (events[i].data.u64 == epoll_inner_word) {
+			memmove(&events[i], &events[i + 1], (size_t)(*n - i - 1) * sizeof(*events));
+			(*n)--;
+			return true;
+		}
+	return false;
+}
+
+static void take_token(struct epoll_set *s, const struct epoll_event *ev, struct conn **poke, int *nr_poke)
+{
+	struct epoll_reg *r = pool_reg_of_token(s, ev->data.u64);
+
+	if (!r)
+		return; /* the kick, which has done its work by waking us; or what was removed meanwhile */
+	switch (token_kind(ev->data.u64)) {
+	case TOKEN_SOCKET:
+		r->kernel_events |= ev->events;
+		reg_queue(r);
+		break;
+	case TOKEN_BELL:
+		reg_rung(r);
+		break;
+	case TOKEN_WATCH:
+		poke[(*nr_poke)++] = r->conn;
+		break;
+	case TOKEN_KICK:
+		break;
+	}
+}
+
+static int fd_of_conn(const struct conn *c)
+{
+	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned)fd + 1))
+		if (fdtab_get(fd) == c)
+			return fd;
+	return -1;
+}
+
+/* Reads the inner set. Without the lock, since the rendezvous may come back here to adopt. */
+static void drain_inner(struct epoll_set *s)
+{
+	struct epoll_event batch[DRAIN_BATCH];
+	struct conn *poke[DRAIN_BATCH];
+	long n;
+
+	do {
+		int nr_poke = 0;
+
+		n = sys_call6(SYS_epoll_pwait, s->inner, (long)batch, DRAIN_BATCH, 0, 0, 0);
+		if (n <= 0 || !set_lock(s))
+			return;
+		for (long i = 0; i < n; i++)
+			take_token(s, &batch[i], poke, &nr_poke);
+		set_unlock(s);
+		for (int i = 0; i < nr_poke; i++) {
+			int fd = fd_of_conn(poke[i]);
+
+			if (fd >= 0)
+				nego_poke(poke[i], fd);
+		}
+	} while (n == DRAIN_BATCH);
+}
+
+static void note_told(struct epoll_set *s, int n, int max)
+{
+	if (n >= 0 && n < max)
+		count_add(&s->tick, 1);
+}
+
+/* One look at the kernel's set. What it has, or -errno; the inner set's part is in the queue afterwards. */
+static int look(struct epoll_set *s, int epfd, struct epoll_event *events, int max)
+{
+	int n = (int)sys_call6(SYS_epoll_pwait, epfd, (long)events, max, 0, 0, 0);
+
+	note_told(s, n, max);
+	if (n > 0 && strip_inner(events, &n))
+		drain_inner(s);
+	return n;
+}
+
+/* ---- sleeping ------------------------------------------------------------------------------------------------------ */
+
+static void leave_cancelled(void *arg)
+{
+	struct epoll_set *s = arg;
+
+	fetch_sub(&s->nr_waiters, 1);
+	if (set_lock(s))
+		epoll_set_leave(s);
+}
+
+/* The program's own wait, a cancellation point like it. */
+static int sleep_in_kernel(int epfd, struct epoll_event *events, int max, int64_t left_ns, const sigset_t *mask)
+{
+	int saved = errno, n;
+
+	if (left_ns < 0 || left_ns % 1000000 == 0) {
+		int64_t ms = left_ns < 0 ? -1 : left_ns / 1000000;
+
+		n = real_epoll_pwait(epfd, events, max, ms > INT32_MAX ? INT32_MAX : (int)ms, mask);
+	} else {
+		struct timespec ts = { left_ns / 1000000000, left_ns % 1000000000 };
+
+		n = real_epoll_pwait2(epfd, events, max, &ts, mask);
+		if (n < 0 && errno == ENOSYS) {
+			int64_t ms = left_ns / 1000000 + 1;
+
+			n = real_epoll_pwait(epfd, events, max, ms > INT32_MAX ? INT32_MAX : (int)ms, mask);
+		}
+	}
+	if (n < 0)
+		n = -errno;
+	errno = saved;
+	return n;
+}
+
+static int sleep_on_set(struct epoll_set *s, int epfd, struct epoll_event *events, int max, int64_t left_ns,
+			const sigset_t *mask)
+{
+	int n;
+
+	pthread_cleanup_push(leave_cancelled, s);
+	n = sleep_in_kernel(epfd, events, max, left_ns, mask);
+	pthread_cleanup_pop(0);
+	fetch_sub(&s->nr_waiters, 1);
+	note_told(s, n, max);
+	if (n > 0 && strip_inner(events, &n)) {
+		drain_inner(s);
+		if (n == 0)
+			return -EAGAIN; /* something happened, which collect() will weigh */
+	}
+	return n;
+}
+
+/* ---- spinning ------------------------------------------------------------------------------------------------------ */
+
+static bool set_has_news(void *arg)
+{
+	struct epoll_set *s = arg;
+	bool news = load_relaxed(&s->stirred);
+
+	if (news || !set_lock(s))
+		return true;
+	for (struct epoll_reg *r = s->hot.first; r && !news; r = r->in_hot.next)
+		news = reg_has_news(r);
+	set_unlock(s);
+	return news;
+}
+
+/* ---- the loop ------------------------------------------------------------------------------------------------------ */
+
+/* Whoever sleeps on the set now, or on a set around it, must not depend on this thread's coming back. */
+static void settle_locked(struct epoll_set *s)
+{
+	if (load_relaxed(&s->nr_waiters) <= 0 && !load_relaxed(&s->nested))
+		return;
+	if (arm_all(s) || s->queue.first)
+		set_kick(s);
+}
+
+static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
+			const sigset_t *mask)
+{
+	int64_t deadline = timeout_ns > 0 ? now_ns() + timeout_ns : 0, left = timeout_ns;
+	bool spun = false;
+
+	for (;;) {
+		int n = 0, k;
+		int64_t now = now_ns();
+
+		if (deadline) {
+			left = deadline - now;
+			if (left < 0)
+				left = 0;
+		}
+		/* Who is asked first gets the room; they take turns. */
+		if (s->turn & 1 || now - s->looked_ns < LOOK_EVERY_NS)
+			n = collect(s, events, max);
+		if (n && now - s->looked_ns < LOOK_EVERY_NS)
+			return n;
+		s->looked_ns = now;
+		s->turn++;
+		if (n < max) {
+			set_unlock(s);
+			k = look(s, epfd, events + n, max - n);
+			if (!set_lock(s))
+				return n ? n : k;
+			if (k < 0)
+				return n ? n : k;
+			n += k;
+		}
+		if (n < max)
+			n += collect(s, events + n, max - n);
+		if (n || left == 0)
+			return n;
+
+		if (s->nr_hot && !spun) {
+			spun = true;
+			set_unlock(s);
+			n = spin_until(set_has_news, s);
+			set_lock(s);
+			if (n)
+				continue;
+		}
+		if (arm_all(s))
+			continue;
+		if (deadline) {
+			left = deadline - now_ns();
+			if (left <= 0)
+				left = 0;
+		}
+		/* Pairs with reg_stir(). */
+		fetch_add(&s->nr_waiters, 1);
+		fence_full();
+		if (load_relaxed(&s->stirred)) {
+			fetch_sub(&s->nr_waiters, 1);
+			continue;
+		}
+		set_unlock(s);
+		n = sleep_on_set(s, epfd, events, max, left, mask);
+		set_lock(s);
+		s->looked_ns = now_ns();
+		s->turn |= 1;
+		if (n > 0)
+			return n;
+		if (n != -EAGAIN)
+			return n;
+		n = collect(s, events, max);
+		if (n)
+			return n;
+	}
+}
+
+static int wait_plain(struct epoll_set *s, int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
+		      const sigset_t *mask)
+{
+	int n = sleep_in_kernel(epfd, events, max, timeout_ns, mask);
+
+	note_told(s, n, max);
+	if (n > 0 && strip_inner(events, &n) && n == 0)
+		return -EAGAIN;
+	return n;
+}
+
+int epoll_set_wait(int epfd, struct epoll_event *events, int max, int64_t timeout_ns, const sigset_t *mask)
+{
+	struct epoll_set *s = fdtab_epoll(epfd);
+	int64_t began = timeout_ns > 0 ? now_ns() : 0;
+	int n;
+
+	/* Nothing of ours in the set, as far as is known: if a connection is adopted while we sleep, the inner set wakes us. */
+	if (!s || __atomic_load_n(&s->inner, __ATOMIC_RELAXED) < 0) {
+		n = s ? wait_plain(s, epfd, events, max, timeout_ns, mask) :
+			sleep_in_kernel(epfd, events, max, timeout_ns, mask);
+		if (n != -EAGAIN)
+			return n;
+		if (timeout_ns > 0) {
+			timeout_ns -= now_ns() - began;
+			if (timeout_ns < 0)
+				timeout_ns = 0;
+		}
+	}
+	if (max <= 0)
+		return -EINVAL;
+	s = epoll_set_enter(epfd);
+	if (!s)
+		return sleep_in_kernel(epfd, events, max, timeout_ns, mask);
+	n = wait_entered(s, epfd, events, max, timeout_ns, mask);
+	settle_locked(s);
+	epoll_set_leave(s);
+	return n;
+}
+
+/* ---- a set inside a set ---------------------------------------------------------------------------------------------- */
+
+/*
+ * For poll, select and an outer set: from now on every wait leaves everything armed behind it, and the kick pending while
+ * something is ready, so that the kernel's word about the set's fd is right.
+ */
+void epoll_set_nest(struct epoll_set *s)
+{
+	store_relaxed(&s->nested, 1);
+	if (__atomic_load_n(&s->inner, __ATOMIC_RELAXED) < 0 || !set_lock(s))
+		return;
+	settle_locked(s);
+	set_unlock(s);
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The wrappers of poll, select and epoll. A negative timeout is for ever, a malformed one is the kernel's to refuse.
+ */
+#include <errno.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+
+#include "shim/epoll.h"
+#include "shim/epoll_set.h"
+#include "shim/fdtab.h"
+#include "shim/guard.h"
+#include "shim/ready_poll.h"
+#include "shim/ready_select.h"
+#include "shim/real.h"
+#include "shim/wait.h"
+
+#define NS_PER_S 1000000000
+
+static int64_t ns_of_ms(int ms)
+{
+	return ms < 0 ? -1 : (int64_t)ms * 1000000;
+}
+
+static bool timespec_valid(const struct timespec *t)
+{
+	return !t || (t->tv_sec >= 0 && t->tv_nsec >= 0 && t->tv_nsec < NS_PER_S);
+}
+
+static int64_t ns_of_timespec(const struct timespec *t)
+{
+	if (!t)
+		return -1;
+	return t->tv_sec > INT64_MAX / NS_PER_S - 1 ? INT64_MAX / 2 : t->tv_sec * NS_PER_S + t->tv_nsec;
+}
+
+/* glibc declares the array as written only; the compiler must not conclude that nothing in it may be read. */
+static bool poll_is_ours(struct pollfd *fds, nfds_t nr_fds)
+{
+	__asm__("" : "+r"(fds));
+	return guard_ready() && fds && nr_fds <= FDTAB_MAX && ready_concerns_us(fds, nr_fds);
+}
+
+int __poll_chk(struct pollfd *fds, nfds_t nr_fds, int timeout, size_t size);
+int __ppoll_chk(struct pollfd *fds, nfds_t nr_fds, const struct timespec *timeout, const sigset_t *mask, size_t size);
+
+#define POLL_ALWAYS (POLLERR | POLLHUP | POLLNVAL)
+
+EXPORT int poll(struct pollfd *fds, nfds_t nr_fds, int timeout)
+{
+	if (!poll_is_ours(fds, nr_fds))
+		return real_poll(fds, nr_fds, timeout);
+	return (int)as_errno(ready_poll(fds, nr_fds, ns_of_ms(timeout), NULL, POLL_ALWAYS));
+}
+
+EXPORT int ppoll(struct pollfd *fds, nfds_t nr_fds, const struct timespec *timeout, const sigset_t *mask)
+{
+	if (!poll_is_ours(fds, nr_fds) || !timespec_valid(timeout))
+		return real_ppoll(fds, nr_fds, timeout, mask);
+	return (int)as_errno(ready_poll(fds, nr_fds, ns_of_timespec(timeout), mask, POLL_ALWAYS));
+}
+
+EXPORT int __poll_chk(struct pollfd *fds, nfds_t nr_fds, int timeout, size_t size)
+{
+	if (!poll_is_ours(fds, nr_fds) || size / sizeof(*fds) < nr_fds)
+		return real___poll_chk(fds, nr_fds, timeout, size);
+	return (int)as_errno(ready_poll(fds, nr_fds, ns_of_ms(timeout), NULL, POLL_ALWAYS));
+}
+
+EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t nr_fds, const struct timespec *timeout, const sigset_t *mask, size_t size)
+{
+	if (!poll_is_ours(fds, nr_fds) || !timespec_valid(timeout) || size / sizeof(*fds) < nr_fds)
+		return real___ppoll_chk(fds, nr_fds, timeout, mask, size);
+	return (int)as_errno(ready_poll(fds, nr_fds, ns_of_timespec(timeout), mask, POLL_ALWAYS));
+}
+
+/* The kernel writes back what is left of the timeout, also after a failure. */
+EXPORT int select(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, struct timeval *timeout)
+{
+	int64_t ns = -1, began, left;
+	int n;
+
+	if (!guard_ready() || (timeout && (timeout->tv_sec < 0 || timeout->tv_usec < 0)) ||
+	    !ready_select_concerns_us(nr_fds, rd, wr, ex))
+		return real_select(nr_fds, rd, wr, ex, timeout);
+	if (timeout) {
+		struct timespec t = { timeout->tv_sec + timeout->tv_usec / 1000000, timeout->tv_usec % 1000000 * 1000 };
+
+		ns = ns_of_timespec(&t);
+	}
+	began = now_ns();
+	n = ready_select(nr_fds, rd, wr, ex, ns, NULL);
+	if (timeout) {
+		left = ns - (now_ns() - began);
+		if (left < 0)
+			left = 0;
+		timeout->tv_sec = left / NS_PER_S;
+		timeout->tv_usec = left % NS_PER_S / 1000;
+	}
+	return (int)as_errno(n);
+}
+
+EXPORT int pselect(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *timeout, const sigset_t *mask)
+{
+	if (!guard_ready() || !timespec_valid(timeout) || !ready_select_concerns_us(nr_fds, rd, wr, ex))
+		return real_pselect(nr_fds, rd, wr, ex, timeout, mask);
+	return (int)as_errno(ready_select(nr_fds, rd, wr, ex, ns_of_timespec(timeout), mask));
+}
+
+/* ---- epoll --------------------------------------------------------------------------------------------------------- */
+
+/* A set without a record is left to the kernel, and its connections to TCP. */
+static int new_set(int epfd)
+{
+	struct epoll_set *set;
+
+	if (epfd < 0 || !guard_ready())
+		return epfd;
+	fdtab_remove_epoll(epfd);
+	set = epoll_set_create(epfd);
+	if (set && !fdtab_install_epoll(epfd, set))
+		epoll_set_drop(set, epfd);
+	return epfd;
+}
+
+EXPORT int epoll_create(int size)
+{
+	return new_set(real_epoll_create(size));
+}
+
+EXPORT int epoll_create1(int flags)
+{
+	return new_set(real_epoll_create1(flags));
+}
+
+EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
+{
+	struct epoll_set *inside;
+	struct conn *c;
+
+	if (!guard_ready())
+		return real_epoll_ctl(epfd, op, fd, event);
+	if (unlikely(fdtab_hidden(fd) || fdtab_hidden(epfd))) {
+		errno = EBADF;
+		return -1;
+	}
+	c = fdtab_get(fd);
+	if (c)
+		return (int)as_errno(epoll_set_ctl(epfd, op, fd, c, event));
+	inside = fdtab_epoll(fd);
+	if (inside && op == EPOLL_CTL_ADD && inside != fdtab_epoll(epfd))
+		epoll_set_nest(inside);
+	return real_epoll_ctl(epfd, op, fd, event);
+}
+
+static bool epoll_is_ours(int epfd, const struct epoll_event *events, int nr_events)
+{
+	return guard_ready() && events && nr_events > 0 && fdtab_epoll(epfd);
+}
+
+EXPORT int epoll_wait(int epfd, struct epoll_event *events, int nr_events, int timeout)
+{
+	if (!epoll_is_ours(epfd, events, nr_events))
+		return real_epoll_wait(epfd, events, nr_events, timeout);
+	return (int)as_errno(epoll_set_wait(epfd, events, nr_events, ns_of_ms(timeout), NULL));
+}
+
+EXPORT int epoll_pwait(int epfd, struct epoll_event *events, int nr_events, int timeout, const sigset_t *mask)
+{
+	if (!epoll_is_ours(epfd, events, nr_events))
+		return real_epoll_pwait(epfd, events, nr_events, timeout, mask);
+	return (int)as_errno(epoll_set_wait(epfd, events, nr_events, ns_of_ms(timeout), mask));
+}
+
+EXPORT int epoll_pwait2(int epfd, struct epoll_event *events, int nr_events, const struct timespec *timeout,
+			const sigset_t *mask)
+{
+	if (!epoll_is_ours(epfd, events, nr_events) || !timespec_valid(timeout))
+		return real_epoll_pwait2(epfd, events, nr_events, timeout, mask);
+	return (int)as_errno(epoll_set_wait(epfd, events, nr_events, ns_of_timespec(timeout), mask));
+}

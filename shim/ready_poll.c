@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * poll() over connections of which some are on rings: derive what is ready, else spin by policy, arm, look again, and sleep
+ * in one ppoll() on the program's fds and the bells. The kernel is asked about the program's own fds only for what it
+ * knows: a lane on a ring is not its to report, and a frame is not the program's to see.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "shim/conn.h"
+#include "shim/epoll_set.h"
+#include "shim/fdtab.h"
+#include "shim/nego.h"
+#include "shim/ready_poll.h"
+#include "shim/real.h"
+#include "ringbuf/sys.h"
+#include "shim/wait.h"
+
+/* Calls with fewer fds need no memory but the stack. */
+#define FEW_FDS 32
+/* While rings give an answer the kernel is asked no more often than this for what else there may be. */
+#define LOOK_EVERY_NS 30000
+#define ASK_ALWAYS (POLLERR | POLLHUP)
+
+/* One connection in the set. A connection may stand there several times. */
+struct item {
+	struct conn *conn;
+	uint32_t at;		/* its place in fds */
+	short asserted;		/* what the kernel says all the time and nobody wants: not worth waking for */
+	short armed;
+	uint64_t rx_seen, tx_seen;
+};
+
+struct poll_call {
+	struct pollfd *fds;	/* the program's */
+	struct pollfd *kernel;	/* the same with what the kernel is asked, then bells and negotiations */
+	struct item *items;
+	uint64_t nr_fds, nr_items, nr_extra;
+	short always;
+	void *map;
+	size_t map_bytes;
+};
+
+static __thread int64_t looked_ns __attribute__((tls_model("initial-exec")));
+
+static bool is_ours(int fd)
+{
+	struct conn *c = fdtab_get(fd);
+
+	if (c)
+		return conn_is_linked(c) || nego_wait_fd(c) >= 0;
+	return fdtab_other(fd) != FD_MARK_NONE && (fdtab_hidden(fd) || fdtab_epoll(fd));
+}
+
+bool ready_concerns_us(const struct pollfd *fds, uint64_t nr_fds)
+{
+	for (uint64_t i = 0; i < nr_fds; i++)
+		if (fds[i].fd >= 0 && is_ours(fds[i].fd))
+			return true;
+	return false;
+}
+
+/* ---- the kernel's part --------------------------------------------------------------------------------------------- */
+
+/* What to ask about a connection when about to sleep. */
+static short ask_for(const struct item *it, short want)
+{
+	short ask = conn_kernel_events(it->conn, want) | POLLRDHUP;
+
+	return ask & ~it->asserted;
+}
+
+static void fill(struct poll_call *p)
+{
+	memcpy(p->kernel, p->fds, p->nr_fds * sizeof(*p->fds));
+	p->nr_items = 0;
+	for (uint64_t i = 0; i < p->nr_fds; i++) {
+		struct pollfd *k = &p->kernel[i];
+		struct epoll_set *set;
+		struct conn *c;
+
+		k->revents = 0;
+		if (k->fd < 0)
+			continue;
+		if (fdtab_hidden(k->fd)) {
+			k->fd = INT32_MAX; /* to the program a closed number */
+			continue;
+		}
+		c = fdtab_get(k->fd);
+		set = c ? NULL : fdtab_epoll(k->fd);
+		if (set)
+			epoll_set_nest(set);
+		if (c && (conn_is_linked(c) || nego_wait_fd(c) >= 0))
+			p->items[p->nr_items++] = (struct item){ .conn = c, .at = (uint32_t)i };
+	}
+}
+
+/*
+ * What the program is to be told, given what the kernel said in p->kernel (revents). Returns how many have something.
+ */
+static int derive(struct poll_call *p)
+{
+	int nr_ready = 0;
+
+	for (uint64_t i = 0; i < p->nr_fds; i++)
+		p->fds[i].revents = p->kernel[i].revents;
+	for (uint64_t i = 0; i < p->nr_items; i++) {
+		struct item *it = &p->items[i];
+		struct pollfd *f = &p->fds[it->at];
+		short kernel = f->revents, mask;
+
+		if (kernel & POLLNVAL || !conn_is_linked(it->conn) || !conn_hold(it->conn, f->fd))
+			continue;
+		it->rx_seen = conn_rx_edge(it->conn);
+		it->tx_seen = conn_tx_edge(it->conn);
+		mask = conn_ready(it->conn, f->fd, f->events, kernel);
+		f->revents = mask & (f->events | ASK_ALWAYS);
+		it->asserted = kernel & ~f->revents;
+		conn_drop(it->conn);
+	}
+	for (uint64_t i = 0; i < p->nr_fds; i++) {
+		p->fds[i].revents &= p->fds[i].events | p->always;
+		nr_ready += p->fds[i].revents != 0;
+	}
+	return nr_ready;
+}
+
+static int ask_kernel(struct poll_call *p)
+{
+	struct timespec zero = { 0, 0 };
+	long n;
+
+	for (uint64_t i = 0; i < p->nr_items; i++) {
+		struct item *it = &p->items[i];
+
+		if (conn_is_linked(it->conn))
+			p->kernel[it->at].events = conn_kernel_events(it->conn, p->fds[it->at].events) | POLLRDHUP;
+	}
+	n = sys_call5(SYS_ppoll, p->kernel, p->nr_fds, &zero, 0, 0);
+	looked_ns = now_ns();
+	return n < 0 ? (int)n : 0;
+}
+
+/* ---- sleeping ------------------------------------------------------------------------------------------------------ */
+
+static bool has_news(void *arg)
+{
+	struct poll_call *p = arg;
+	bool news = false;
+
+	for (uint64_t i = 0; i < p->nr_items && !news; i++) {
+		struct item *it = &p->items[i];
+
+		if (!conn_is_linked(it->conn) || !conn_hold(it->conn, p->fds[it->at].fd))
+			continue;
+		news = conn_rx_edge(it->conn) != it->rx_seen || conn_tx_edge(it->conn) != it->tx_seen ||
+		       conn_attention(it->conn);
+		conn_drop(it->conn);
+	}
+	return news;
+}
+
+static void disarm(struct poll_call *p)
+{
+	for (uint64_t i = 0; i < p->nr_items; i++) {
+		struct item *it = &p->items[i];
+
+		if (it->armed && conn_hold(it->conn, p->fds[it->at].fd)) {
+			conn_disarm(it->conn, it->armed);
+			conn_drop(it->conn);
+		}
+		it->armed = 0;
+	}
+}
+
+static void add_extra(struct poll_call *p, int fd)
+{
+	if (fd >= 0)
+		p->kernel[p->nr_fds + p->nr_extra++] = (struct pollfd){ .fd = fd, .events = POLLIN };
+}
+
+/*
+ * A level that the kernel keeps asserted and nobody wants (the peer's half close, while only room is waited for) would end every sleep at
+ * once. What was there before frames were taken says nothing, so it is asked again.
+ */
+static void ask_asserted(struct poll_call *p, struct item *it)
+{
+	struct pollfd f = { .fd = p->fds[it->at].fd, .events = it->asserted };
+	struct timespec zero = { 0, 0 };
+
+	if (!it->asserted)
+		return;
+	if (sys_call5(SYS_ppoll, &f, 1, &zero, 0, 0) < 0)
+		f.revents = 0;
+	it->asserted &= f.revents;
+}
+
+/* True: something came meanwhile, nothing is armed. */
+static bool arm(struct poll_call *p)
+{
+	bool something = false;
+
+	p->nr_extra = 0;
+	for (uint64_t i = 0; i < p->nr_items && !something; i++) {
+		struct item *it = &p->items[i];
+		const struct pollfd *f = &p->fds[it->at];
+		struct pollfd *k = &p->kernel[it->at];
+		short want = POLLIN | (f->events & (POLLOUT | POLLWRNORM) ? POLLOUT : 0);
+
+		if (!conn_is_linked(it->conn)) {
+			add_extra(p, nego_wait_fd(it->conn));
+			continue;
+		}
+		if (!conn_hold(it->conn, f->fd))
+			continue;
+		ask_asserted(p, it);
+		k->events = ask_for(it, f->events);
+		if (it->asserted & (POLLHUP | POLLERR))
+			k->fd = -1;
+		something = conn_arm_edge(it->conn, want, it->rx_seen, it->tx_seen);
+		if (!something) {
+			it->armed = want;
+			add_extra(p, conn_bell_fd(it->conn, POLLIN));
+			if (want & POLLOUT)
+				add_extra(p, conn_bell_fd(it->conn, POLLOUT));
+		}
+		conn_drop(it->conn);
+	}
+	if (something)
+		disarm(p);
+	return something;
+}
+
+static void leave_cancelled(void *arg)
+{
+	struct poll_call *p = arg;
+
+	disarm(p);
+	if (p->map)
+		sys_munmap(p->map, p->map_bytes);
+}
+
+static int sleep_in_kernel(struct poll_call *p, int64_t left_ns, const sigset_t *mask)
+{
+	struct timespec left = { left_ns / 1000000000, left_ns % 1000000000 };
+	int saved = errno, n;
+
+	pthread_cleanup_push(leave_cancelled, p);
+	n = real_ppoll(p->kernel, p->nr_fds + p->nr_extra, left_ns < 0 ? NULL : &left, mask);
+	pthread_cleanup_pop(0);
+	if (n < 0)
+		n = -errno;
+	errno = saved;
+	return n;
+}
+
+/* Numbers that were taken out of the sleep come back, and the rendezvous makes its step. */
+static void after_sleep(struct poll_call *p)
+{
+	disarm(p);
+	for (uint64_t i = 0; i < p->nr_items; i++) {
+		struct item *it = &p->items[i];
+		struct pollfd *k = &p->kernel[it->at];
+
+		k->fd = p->fds[it->at].fd;
+		k->revents |= it->asserted;
+		if (!conn_is_linked(it->conn) && nego_wait_fd(it->conn) >= 0 && fdtab_get(k->fd) == it->conn)
+			nego_poke(it->conn, k->fd);
+	}
+}
+
+/* ---- the loop ------------------------------------------------------------------------------------------------------ */
+
+static int poll_loop(struct poll_call *p, int64_t timeout_ns, const sigset_t *mask)
+{
+	int64_t deadline = timeout_ns > 0 ? now_ns() + timeout_ns : 0, left = timeout_ns;
+	bool spun = false;
+	int n;
+
+	fill(p);
+	/* Rings that have something answer by themselves while the kernel was asked a moment ago. */
+	if (p->nr_items && now_ns() - looked_ns < LOOK_EVERY_NS) {
+		n = derive(p);
+		if (n)
+			return n;
+	}
+	n = ask_kernel(p);
+	if (n < 0)
+		return n;
+	for (;;) {
+		n = derive(p);
+		if (n || left == 0)
+			return n;
+		if (!spun && p->nr_items) {
+			spun = true;
+			if (spin_until(has_news, p))
+				goto again;
+		}
+		if (arm(p))
+			goto again;
+		if (deadline) {
+			left = deadline - now_ns();
+			if (left < 0)
+				left = 0;
+		}
+		n = sleep_in_kernel(p, left, mask);
+		after_sleep(p);
+		if (n < 0)
+			return n;
+		if (n == 0)
+			return derive(p);
+		continue;
+again:
+		for (uint64_t i = 0; i < p->nr_fds; i++)
+			p->kernel[i].revents = 0;
+		if (deadline) {
+			left = deadline - now_ns();
+			if (left < 0)
+				left = 0;
+		}
+		if (left == 0 || now_ns() - looked_ns >= LOOK_EVERY_NS) {
+			n = ask_kernel(p);
+			if (n < 0)
+				return n;
+		}
+	}
+}
+
+int ready_poll(struct pollfd *fds, uint64_t nr_fds, int64_t timeout_ns, const sigset_t *mask, short always)
+{
+	struct pollfd few_kernel[3 * FEW_FDS];
+	struct item few_items[FEW_FDS];
+	struct poll_call p = { .fds = fds, .kernel = few_kernel, .items = few_items, .nr_fds = nr_fds, .always = always };
+	int n;
+
+	if (nr_fds > FEW_FDS) {
+		long at;
+
+		p.map_bytes = nr_fds * (3 * sizeof(struct pollfd) + sizeof(struct item));
+		at = sys_mmap(NULL, p.map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (sys_failed(at))
+			return -ENOMEM;
+		p.map = (void *)at;
+		p.items = p.map;
+		p.kernel = (struct pollfd *)(p.items + nr_fds);
+	}
+	n = poll_loop(&p, timeout_ns, mask);
+	if (p.map)
+		sys_munmap(p.map, p.map_bytes);
+	return n;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * select() as a poll() of the numbers in its sets, each asked only for what its sets mean. Sets are read by words, up to
+ * the highest number given, not to FD_SETSIZE.
+ */
+#include "shim/ready_select.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "ringbuf/sys.h"
+#include "shim/fdtab.h"
+#include "shim/ready_poll.h"
+
+#define WORD_BITS (8 * sizeof(unsigned long))
+#define FEW_FDS 64
+
+/* What each set means, as the kernel maps it. */
+#define IN_SET (POLLIN | POLLRDNORM | POLLRDBAND | POLLHUP | POLLERR)
+#define OUT_SET (POLLOUT | POLLWRNORM | POLLWRBAND | POLLERR)
+#define EX_SET POLLPRI
+
+static unsigned long word_of(const fd_set *set, unsigned word)
+{
+	unsigned long bits;
+
+	if (!set)
+		return 0;
+	memcpy(&bits, (const char *)set + word * sizeof(bits), sizeof(bits));
+	return bits;
+}
+
+static unsigned long word_at(int nr_fds, const fd_set *set, unsigned word)
+{
+	unsigned long bits = word_of(set, word);
+	unsigned left = (unsigned)nr_fds - word * (unsigned)WORD_BITS;
+
+	return left < WORD_BITS ? bits & ((1ul << left) - 1) : bits;
+}
+
+static unsigned nr_words(int nr_fds)
+{
+	return ((unsigned)nr_fds + WORD_BITS - 1) / WORD_BITS;
+}
+
+/* Writes an entry for each number, or only counts them where `out` is NULL. */
+static unsigned list_fds(int nr_fds, const fd_set *rd, const fd_set *wr, const fd_set *ex, struct pollfd *out)
+{
+	unsigned n = 0;
+
+	for (unsigned w = 0; w < nr_words(nr_fds); w++) {
+		unsigned long in = word_at(nr_fds, rd, w), room = word_at(nr_fds, wr, w), pri = word_at(nr_fds, ex, w);
+
+		for (unsigned long any = in | room | pri; any; any &= any - 1, n++) {
+			unsigned long bit = any & -any;
+
+			if (!out)
+				continue;
+			out[n].fd = (int)(w * WORD_BITS) + __builtin_ctzl(any);
+			out[n].events = (in & bit ? IN_SET : 0) | (room & bit ? OUT_SET : 0) | (pri & bit ? EX_SET : 0);
+			out[n].revents = 0;
+		}
+	}
+	return n;
+}
+
+bool ready_select_concerns_us(int nr_fds, const fd_set *rd, const fd_set *wr, const fd_set *ex)
+{
+	if (nr_fds <= 0 || (unsigned)nr_fds > FDTAB_MAX)
+		return false;
+	for (unsigned w = 0; w < nr_words(nr_fds); w++) {
+		unsigned long any = word_at(nr_fds, rd, w) | word_at(nr_fds, wr, w) | word_at(nr_fds, ex, w);
+
+		for (; any; any &= any - 1) {
+			struct pollfd one = { .fd = (int)(w * WORD_BITS) + __builtin_ctzl(any) };
+
+			if (ready_concerns_us(&one, 1))
+				return true;
+		}
+	}
+	return false;
+}
+
+static void clear_words(fd_set *set, unsigned words)
+{
+	if (set)
+		memset(set, 0, words * sizeof(unsigned long));
+}
+
+static int tell(fd_set *set, int fd, bool on)
+{
+	unsigned long bits;
+	char *at;
+
+	if (!on || !set)
+		return 0;
+	at = (char *)set + (unsigned)fd / WORD_BITS * sizeof(bits);
+	memcpy(&bits, at, sizeof(bits));
+	bits |= 1ul << ((unsigned)fd % WORD_BITS);
+	memcpy(at, &bits, sizeof(bits));
+	return 1;
+}
+
+static int tell_all(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, const struct pollfd *fds, unsigned n)
+{
+	int told = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		if (fds[i].revents & POLLNVAL)
+			return -EBADF;
+	clear_words(rd, nr_words(nr_fds));
+	clear_words(wr, nr_words(nr_fds));
+	clear_words(ex, nr_words(nr_fds));
+	for (unsigned i = 0; i < n; i++) {
+		short asked = fds[i].events, got = fds[i].revents;
+
+		told += tell(rd, fds[i].fd, asked & POLLIN && got & IN_SET);
+		told += tell(wr, fds[i].fd, asked & POLLOUT && got & OUT_SET);
+		told += tell(ex, fds[i].fd, asked & POLLPRI && got & EX_SET);
+	}
+	return told;
+}
+
+int ready_select(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, int64_t timeout_ns, const sigset_t *mask)
+{
+	struct pollfd few[FEW_FDS], *fds = few;
+	unsigned n = list_fds(nr_fds, rd, wr, ex, NULL);
+	size_t map_bytes = 0;
+	int ret;
+
+	if (n > FEW_FDS) {
+		long at;
+
+		map_bytes = n * sizeof(*fds);
+		at = sys_mmap(NULL, map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (sys_failed(at))
+			return -ENOMEM;
+		fds = (struct pollfd *)at;
+	}
+	list_fds(nr_fds, rd, wr, ex, fds);
+	ret = ready_poll(fds, n, timeout_ns, mask, POLLNVAL);
+	if (ret >= 0)
+		ret = tell_all(nr_fds, rd, wr, ex, fds, n);
+	if (map_bytes)
+		sys_munmap(fds, map_bytes);
+	return ret;
+}
