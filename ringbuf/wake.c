@@ -180,6 +180,21 @@ bool ring_tx_sleep_begin(struct ring_tx *tx, size_t want)
 	return false;
 }
 
+bool ring_tx_sleep_begin_words(struct ring_tx *tx)
+{
+	peer_u32 *word = &tx->ctl->tx.wake;
+	bool was_clear = load_relaxed(&tx->bells.bell_due) == BELL_CLEAR;
+	unsigned drained = drain_due(word, &tx->bells);
+
+	arm(word, &tx->bells, &tx->counts);
+	if (peer_read_u32(&tx->ctl->rx_state.wake) & WAKE_ATTN_MASK) {
+		arm_found(word, &tx->bells, drained > 0, was_clear || drained);
+		return true;
+	}
+	count_add(&tx->counts.sleeps, 1);
+	return false;
+}
+
 void ring_tx_sleep_end(struct ring_tx *tx, bool rung)
 {
 	sleep_end(&tx->ctl->tx.wake, &tx->bells, rung);

@@ -45,6 +45,8 @@ bool ring_rx_sleep_begin_past(struct ring_rx *rx, uint64_t tail_pos);
  * are free. The receiver rings when it crosses a quarter, so what is waited for is never more than a quarter.
  */
 bool ring_tx_sleep_begin(struct ring_tx *tx, size_t want);
+/* The same for a sender that waits for the receiver's attention only (an acknowledgement), whatever room there is. */
+bool ring_tx_sleep_begin_words(struct ring_tx *tx);
 void ring_tx_sleep_end(struct ring_tx *tx, bool rung);
 
 /* Room that makes a sender writable, and that sleep_begin() waits for. */
