@@ -283,5 +283,7 @@ void conn_disarm(struct conn *c, short want)
 
 int conn_bell_fd(const struct conn *c, short event)
 {
-	return event & READ_EVENTS ? conn_rx_bell(c) : event & WRITE_EVENTS ? conn_tx_bell(c) : -1;
+	if (!conn_is_linked(c))
+		return -1;
+	return event & READ_EVENTS ? c->link.rx.bells.bell_fd : event & WRITE_EVENTS ? c->link.tx.bells.bell_fd : -1;
 }
