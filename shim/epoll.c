@@ -80,7 +80,7 @@ void epoll_set_drop(struct epoll_set *s, int epfd)
 	if (!set_lock(s))
 		return;
 	s->nr_numbers--;
-	if (s->epfd == epfd) {
+	if (s->epfd == epfd || epfd < 0) {
 		s->epfd = -1;
 		for (int fd = fdtab_next(0); s->nr_numbers && fd >= 0; fd = fdtab_next((unsigned)fd + 1))
 			if (fd != epfd && fdtab_epoll(fd) == s) {
