@@ -78,4 +78,15 @@ MODELS = {
             "FRAME_WITHOUT_DATA": ([], "a frame is sent that no program byte follows"),
         },
     },
+    "nego": {
+        "scenes": {
+            "strangers": ([], "nobody gives up; strangers come, the acceptor forks for a while"),
+            "giving-up": (["-DMAY_GIVE_UP", "-DMAY_REFUSE"], "either end gives up or refuses at any moment"),
+        },
+        "mutations": {
+            "LINKS_WITHOUT_VERDICT": (["-DMAY_GIVE_UP", "-DMAY_REFUSE"], "the acceptor links when its HELLO is out"),
+            "WAITS_FOR_A_STRANGER": ([], "a silent stranger keeps the offer from hearing the peer"),
+            "FIRST_SEGMENT": (["-DMAY_GIVE_UP", "-DMAY_REFUSE"], "a later dial goes on with the first one's segment"),
+        },
+    },
 }
