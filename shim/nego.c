@@ -15,6 +15,7 @@
 #include "shim/log.h"
 #include "shim/nego_row.h"
 #include "shim/options.h"
+#include "shim/sandbox.h"
 
 enum {
 	NEAR_STEPS = 4,		/* so many steps at every call, then the distance doubles */
@@ -94,6 +95,10 @@ static enum nego_outcome step(struct conn *c, int fd, enum reason *why)
 		*why = REASON_ROLE_UNKNOWN;
 		return NEGO_FAILED;
 	}
+	if (sandbox_why() != REASON_NONE) {
+		*why = sandbox_why();
+		return NEGO_FAILED;
+	}
 	take_over(c);
 	/* A connect() that is still in progress has no peer yet. */
 	if (conn_learn_addresses(c, fd))
@@ -167,12 +172,12 @@ void nego_poke(struct conn *c, int fd)
 	if (!np->attempts++)
 		np->first_ns = coarse_ns();
 	pin = settle(c, step(c, fd, &why), &why);
+	if (np->phase < NEGO_AGREED)
+		conn_seek(c);
 	conn_unlock_both(c);
 	if (pin) {
 		log_debug("conn %u: stays on TCP: %s", c->index, reason_word(why));
 		conn_pin(c, why);
-	} else if (np->phase < NEGO_AGREED) {
-		conn_seek(c);
 	}
 }
 

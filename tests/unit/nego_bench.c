@@ -15,10 +15,13 @@
 #include "shim/log.h"
 #include "shim/own_fd.h"
 #include "shim/ready.h"
+#include "shim/sandbox.h"
 
 struct options options = { .transports = TRANSPORT_BIT_SHM, .ring_bytes = 65536 };
 
 struct seen seen;
+
+_Atomic int sandbox_reason;
 
 void log_write(enum log_level level, const char *format, ...)
 {
@@ -83,7 +86,6 @@ void conn_unlock_both(struct conn *c)
 
 void conn_seek(struct conn *c)
 {
-	assert_false(seen.locked);
 	seen.seeks++;
 }
 
@@ -258,7 +260,7 @@ int stranger_listen(void)
 {
 	struct sockaddr_un un;
 	socklen_t len = name_of(&un);
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	assert_int_equal(bind(fd, (struct sockaddr *)&un, len), 0);
 	assert_int_equal(listen(fd, 4), 0);

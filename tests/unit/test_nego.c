@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "shim/sandbox.h"
+
 static void two_ends_in_one_thread_meet(void **state)
 {
 	for (enum kind kind = V4; kind < NR_KINDS; kind++) {
@@ -397,6 +399,17 @@ static void a_kernel_that_does_not_find_ourselves_does_not_tell(void **state)
 	bench_close();
 }
 
+static void a_caged_process_stays_on_tcp(void **state)
+{
+	bench_open(V4);
+	sandbox_reason = REASON_SECCOMP;
+	poke_connector();
+	sandbox_reason = REASON_NONE;
+	assert_int_equal(seen.pins, 1);
+	assert_int_equal(seen.why, REASON_SECCOMP);
+	bench_close();
+}
+
 static void a_connection_that_is_ending_does_not_link(void **state)
 {
 	bench_open(V4);
@@ -432,6 +445,7 @@ int main(void)
 		cmocka_unit_test(an_unknown_role_stays_on_tcp),
 		cmocka_unit_test(a_peer_elsewhere_is_known_at_the_first_step),
 		cmocka_unit_test(a_kernel_that_does_not_find_ourselves_does_not_tell),
+		cmocka_unit_test(a_caged_process_stays_on_tcp),
 		cmocka_unit_test(a_connection_that_is_ending_does_not_link),
 	};
 
