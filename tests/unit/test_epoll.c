@@ -1,0 +1,750 @@
+/* SPDX-License-Identifier: MIT */
+/* What epoll says of a TCP connection, whatever road its bytes take. See pair.h. */
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+
+#include "pair.h"
+
+#define SOON_MS 5000	/* an event that must come */
+
+static int ep_new(void)
+{
+	int ep = epoll_create1(EPOLL_CLOEXEC);
+
+	assert_true(ep >= 0);
+	return ep;
+}
+
+static int ctl(int ep, int op, int fd, uint32_t events, uint64_t data)
+{
+	struct epoll_event ev = { .events = events, .data.u64 = data };
+
+	return epoll_ctl(ep, op, fd, &ev);
+}
+
+static void add(int ep, int fd, uint32_t events, uint64_t data)
+{
+	assert_int_equal(ctl(ep, EPOLL_CTL_ADD, fd, events, data), 0);
+}
+
+/* The one event that there is must be this. */
+static void expect_one(int ep, uint32_t events, uint64_t data)
+{
+	struct epoll_event ev[4];
+	int n = epoll_wait(ep, ev, 4, SOON_MS);
+
+	assert_int_equal(n, 1);
+	assert_int_equal(ev[0].events, events);
+	assert_int_equal(ev[0].data.u64, data);
+}
+
+static void expect_none(int ep)
+{
+	struct epoll_event ev[4];
+
+	assert_int_equal(epoll_wait(ep, ev, 4, 0), 0);
+}
+
+static void level_reports_until_read(void **state)
+{
+	struct pair p = pair_warmed();
+	int ep = ep_new();
+
+	add(ep, p.b, EPOLLIN, 7);
+	expect_none(ep);
+	put(p.a, "one");
+	expect_one(ep, EPOLLIN, 7);
+	expect_one(ep, EPOLLIN, 7);
+	assert_int_equal(drain(p.b), 3);
+	expect_none(ep);
+	put(p.a, "two");
+	expect_one(ep, EPOLLIN, 7);
+	pair_close(&p);
+	expect_none(ep);
+	close(ep);
+}
+
+static void edge_reports_each_arrival_once(void **state)
+{
+	struct pair p = pair_warmed();
+	int ep = ep_new();
+	char byte;
+
+	add(ep, p.b, EPOLLIN | EPOLLET, 1);
+	expect_none(ep);
+	put(p.a, "one");
+	expect_one(ep, EPOLLIN, 1);
+	expect_none(ep);
+	assert_int_equal(recv(p.b, &byte, 1, 0), 1);
+	expect_none(ep);
+	put(p.a, "two");
+	expect_one(ep, EPOLLIN, 1);
+	expect_none(ep);
+	assert_int_equal(drain(p.b), 5);
+	expect_none(ep);
+	put(p.a, "three");
+	assert_int_equal(drain(p.b), 5);
+	expect_none(ep);
+	pair_close(&p);
+	close(ep);
+}
+
+static void edge_reports_room_with_the_arrival(void **state)
+{
+	struct pair p = pair_warmed();
+	int ep = ep_new();
+
+	add(ep, p.b, EPOLLIN | EPOLLOUT | EPOLLET, 1);
+	expect_one(ep, EPOLLOUT, 1);
+	expect_none(ep);
+	put(p.a, "x");
+	expect_one(ep, EPOLLIN | EPOLLOUT, 1);
+	expect_none(ep);
+	pair_close(&p);
+	close(ep);
+}
+
+static void add_and_mod_report_what_is_ready(void **state)
+{
+	struct pair p = pair_warmed();
+	int ep = ep_new();
+
+	put(p.a, "x");
+	add(ep, p.b, EPOLLIN | EPOLLET, 1);
+	expect_one(ep, EPOLLIN, 1);
+	expect_none(ep);
+	assert_int_equal(ctl(ep, EPOLL_CTL_MOD, p.b, EPOLLIN | EPOLLET, 2), 0);
+	expect_one(ep, EPOLLIN, 2);
+	expect_none(ep);
+	assert_int_equal(ctl(ep, EPOLL_CTL_MOD, p.b, EPOLLOUT, 3), 0);
+	expect_one(ep, EPOLLOUT, 3);
+	assert_int_equal(ctl(ep, EPOLL_CTL_MOD, p.b, 0, 4), 0);
+	expect_none(ep);
+	assert_int_equal(ctl(ep, EPOLL_CTL_MOD, p.b, EPOLLIN | EPOLLOUT, 5), 0);
+	expect_one(ep, EPOLLIN | EPOLLOUT, 5);
+	pair_close(&p);
+	close(ep);
+}
+
+static void oneshot_is_silent_until_mod(void **state)
+{
+	struct pair p = pair_warmed();
+	int ep = ep_new();
+
+	add(ep, p.b, EPOLLIN | EPOLLONESHOT, 1);
+	put(p.a, "x");
+	expect_one(ep, EPOLLIN, 1);
+	expect_none(ep);
+	put(p.a, "y");
+	expect_none(ep);
+	assert_int_equal(ctl(ep, EPOLL_CTL_MOD, p.b, EPOLLIN | EPOLLONESHOT, 2), 0);
+	expect_one(ep, EPOLLIN, 2);
+	assert_int_equal(drain(p.b), 2);
+	assert_int_equal(ctl(ep, EPOLL_CTL_MOD, p.b, EPOLLIN | EPOLLONESHOT, 3), 0);
+	expect_none(ep);
+	put(p.a, "z");
+	expect_one(ep, EPOLLIN, 3);
+	pair_close(&p);
+	close(ep);
+}
+
+static void errors_are_the_kernels(void **state)
+{
+	struct pair p = pair_warmed();
+	int ep = ep_new();
+
+	assert_int_equal(ctl(ep, EPOLL_CTL_MOD, p.b, EPOLLIN, 1), -1);
+	assert_int_equal(errno, ENOENT);
+	assert_int_equal(ctl(ep, EPOLL_CTL_DEL, p.b, 0, 0), -1);
+	assert_int_equal(errno, ENOENT);
+	add(ep, p.b, EPOLLIN, 1);
+	assert_int_equal(ctl(ep, EPOLL_CTL_ADD, p.b, EPOLLIN, 1), -1);
+	assert_int_equal(errno, EEXIST);
+	assert_int_equal(ctl(ep, EPOLL_CTL_MOD, p.b, EPOLLIN | EPOLLEXCLUSIVE, 1), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(ctl(ep, 77, p.b, EPOLLIN, 1), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(ctl(ep, EPOLL_CTL_DEL, p.b, 0, 0), 0);
+	put(p.a, "x");
+	expect_none(ep);
+	assert_int_equal(ctl(ep, EPOLL_CTL_ADD, p.b, EPOLLIN | EPOLLEXCLUSIVE | EPOLLONESHOT, 1), -1);
+	assert_int_equal(errno, EINVAL);
+	add(ep, p.b, EPOLLIN | EPOLLEXCLUSIVE, 9);
+	assert_int_equal(ctl(ep, EPOLL_CTL_MOD, p.b, EPOLLIN, 1), -1);
+	assert_int_equal(errno, EINVAL);
+	expect_one(ep, EPOLLIN, 9);
+	pair_close(&p);
+	close(ep);
+}
+
+static void two_sets_each_report(void **state)
+{
+	struct pair p = pair_warmed();
+	int one = ep_new(), two = ep_new();
+
+	add(one, p.b, EPOLLIN | EPOLLET, 1);
+	add(two, p.b, EPOLLIN | EPOLLET, 2);
+	for (int i = 0; i < 100; i++) {
+		put(p.a, "x");
+		expect_one(one, EPOLLIN, 1);
+		expect_none(one);
+		expect_one(two, EPOLLIN, 2);
+		expect_none(two);
+		assert_int_equal(drain(p.b), 1);
+	}
+	pair_close(&p);
+	close(one);
+	close(two);
+}
+
+static void copies_are_registered_apart(void **state)
+{
+	struct pair p = pair_warmed();
+	int ep = ep_new(), copy = dup(p.b), n;
+	struct epoll_event ev[4];
+
+	add(ep, p.b, EPOLLIN, 1);
+	add(ep, copy, EPOLLIN, 2);
+	put(p.a, "x");
+	n = epoll_wait(ep, ev, 4, SOON_MS);
+	assert_int_equal(n, 2);
+	assert_int_equal(ev[0].data.u64 + ev[1].data.u64, 3);
+	/* The registration outlives its number as long as the file does. */
+	close(copy);
+	n = epoll_wait(ep, ev, 4, SOON_MS);
+	assert_int_equal(n, 2);
+	assert_int_equal(drain(p.b), 1);
+	expect_none(ep);
+	assert_int_equal(ctl(ep, EPOLL_CTL_DEL, p.b, 0, 0), 0);
+	put(p.a, "y");
+	expect_one(ep, EPOLLIN, 2);
+	pair_close(&p);
+	expect_none(ep);
+	close(ep);
+}
+
+static void number_reused_is_a_new_registration(void **state)
+{
+	struct pair p = pair_warmed(), q = pair_warmed();
+	int ep = ep_new(), number = p.b;
+
+	add(ep, p.b, EPOLLIN, 1);
+	close(p.b);
+	assert_int_equal(dup2(q.b, number), number);
+	assert_int_equal(ctl(ep, EPOLL_CTL_MOD, number, EPOLLIN, 2), -1);
+	assert_int_equal(errno, ENOENT);
+	add(ep, number, EPOLLIN, 3);
+	put(q.a, "x");
+	expect_one(ep, EPOLLIN, 3);
+	close(number);
+	close(p.a);
+	pair_close(&q);
+	close(ep);
+}
+
+static void registered_before_the_first_byte(void **state)
+{
+	struct pair p = pair_open();
+	int ep = ep_new();
+
+	add(ep, p.a, EPOLLIN | EPOLLET, 1);
+	add(ep, p.b, EPOLLIN, 2);
+	pair_warm(&p);
+	for (int i = 0; i < 100; i++) {
+		struct epoll_event ev[4];
+
+		/* What warming left behind as edges has been told. */
+		if (i == 0)
+			while (epoll_wait(ep, ev, 4, 0) > 0)
+				;
+		put(p.a, "to b");
+		expect_one(ep, EPOLLIN, 2);
+		assert_int_equal(drain(p.b), 4);
+		put(p.b, "to a");
+		expect_one(ep, EPOLLIN, 1);
+		expect_none(ep);
+		assert_int_equal(drain(p.a), 4);
+	}
+	pair_close(&p);
+	close(ep);
+}
+
+/* A server and its client in one loop: nobody else makes the calls in which the two ends find each other. */
+static void both_ends_in_one_loop_from_the_start(void **state)
+{
+	struct pair p = pair_open();
+	int ep = ep_new(), answers = 0;
+
+	set_nonblock(p.a);
+	set_nonblock(p.b);
+	add(ep, p.a, EPOLLIN | EPOLLET, 1);
+	add(ep, p.b, EPOLLIN | EPOLLET, 2);
+	put(p.a, "x");
+	while (answers < 1000) {
+		struct epoll_event ev[4];
+		int n = epoll_wait(ep, ev, 4, SOON_MS);
+
+		assert_true(n > 0);
+		for (int i = 0; i < n; i++) {
+			int fd = ev[i].data.u64 == 1 ? p.a : p.b;
+
+			if (drain(fd) == 0)
+				continue;
+			answers += fd == p.a;
+			put(fd, "x");
+		}
+	}
+	pair_close(&p);
+	close(ep);
+}
+
+static void no_room_then_room(uint32_t how)
+{
+	struct pair p = pair_warmed();
+	int ep = ep_new();
+	size_t sent, got = 0;
+
+	add(ep, p.a, EPOLLOUT | how, 1);
+	expect_one(ep, EPOLLOUT, 1);
+	for (int i = 0; i < 3; i++) {
+		sent = fill(p.a);
+		assert_true(sent > 0);
+		expect_none(ep);
+		got = 0;
+		while (got < sent)
+			got += drain(p.b);
+		assert_int_equal(got, sent);
+		expect_one(ep, EPOLLOUT, 1);
+		if (how & EPOLLET)
+			expect_none(ep);
+		else
+			expect_one(ep, EPOLLOUT, 1);
+	}
+	pair_close(&p);
+	close(ep);
+}
+
+static void level_room_follows_the_reader(void **state)
+{
+	no_room_then_room(0);
+}
+
+static void edge_room_is_told_once(void **state)
+{
+	no_room_then_room(EPOLLET);
+}
+
+static void half_close_is_an_event(void **state)
+{
+	struct pair p = pair_warmed();
+	int ep = ep_new();
+
+	add(ep, p.b, EPOLLIN | EPOLLRDHUP | EPOLLET, 1);
+	put(p.a, "last");
+	expect_one(ep, EPOLLIN, 1);
+	assert_int_equal(shutdown(p.a, SHUT_WR), 0);
+	expect_one(ep, EPOLLIN | EPOLLRDHUP, 1);
+	expect_none(ep);
+	assert_int_equal(drain(p.b), 4);
+	expect_none(ep);
+	assert_int_equal(ctl(ep, EPOLL_CTL_MOD, p.b, EPOLLIN | EPOLLOUT, 2), 0);
+	expect_one(ep, EPOLLIN | EPOLLOUT, 2);
+	put(p.b, "answer");
+	assert_int_equal(drain(p.a), 6);
+	pair_close(&p);
+	close(ep);
+}
+
+static void both_closed_is_hup(void **state)
+{
+	struct pair p = pair_warmed();
+	int ep = ep_new();
+
+	add(ep, p.b, 0, 1);
+	expect_none(ep);
+	assert_int_equal(shutdown(p.a, SHUT_WR), 0);
+	expect_none(ep);
+	assert_int_equal(shutdown(p.b, SHUT_WR), 0);
+	expect_one(ep, EPOLLHUP, 1);
+	expect_one(ep, EPOLLHUP, 1);
+	pair_close(&p);
+	close(ep);
+}
+
+static void reset_is_an_event(void **state)
+{
+	struct pair p = pair_warmed();
+	struct linger now = { 1, 0 };
+	int ep = ep_new();
+
+	add(ep, p.b, EPOLLIN, 1);
+	assert_int_equal(setsockopt(p.a, SOL_SOCKET, SO_LINGER, &now, sizeof(now)), 0);
+	close(p.a);
+	expect_one(ep, EPOLLIN | EPOLLERR | EPOLLHUP, 1);
+	close(p.b);
+	expect_none(ep);
+	close(ep);
+}
+
+#define NR_MANY 150
+
+/* More than are ever polled, so most of them sleep armed. */
+static void many_take_turns(void **state)
+{
+	static struct pair p[NR_MANY];
+	bool seen[NR_MANY] = { false };
+	struct epoll_event ev;
+	int ep = ep_new();
+
+	for (int i = 0; i < NR_MANY; i++) {
+		p[i] = pair_warmed();
+		add(ep, p[i].b, EPOLLIN, (uint64_t)i);
+	}
+	expect_none(ep);
+	for (int i = 0; i < NR_MANY; i++)
+		put(p[i].a, "x");
+	for (int i = 0; i < NR_MANY; i++) {
+		assert_int_equal(epoll_wait(ep, &ev, 1, SOON_MS), 1);
+		assert_in_range(ev.data.u64, 0, NR_MANY - 1);
+		assert_false(seen[ev.data.u64]);
+		seen[ev.data.u64] = true;
+	}
+	for (int i = 0; i < NR_MANY; i++)
+		assert_int_equal(drain(p[i].b), 1);
+	expect_none(ep);
+	for (int round = 0; round < 3; round++)
+		for (int i = 0; i < NR_MANY; i++) {
+			put(p[i].a, "y");
+			expect_one(ep, EPOLLIN, (uint64_t)i);
+			assert_int_equal(drain(p[i].b), 1);
+		}
+	for (int i = 0; i < NR_MANY; i++)
+		pair_close(&p[i]);
+	close(ep);
+}
+
+static void a_pipe_is_heard_beside_a_busy_ring(void **state)
+{
+	struct pair p = pair_warmed();
+	int ep = ep_new(), pipe_fds[2], heard = 0;
+
+	assert_int_equal(pipe(pipe_fds), 0);
+	add(ep, p.b, EPOLLIN, 1);
+	add(ep, pipe_fds[0], EPOLLIN, 2);
+	put(p.a, "never read");
+	assert_int_equal(write(pipe_fds[1], "x", 1), 1);
+	while (!heard) {
+		struct epoll_event ev;
+
+		assert_int_equal(epoll_wait(ep, &ev, 1, SOON_MS), 1);
+		heard = ev.data.u64 == 2;
+	}
+	close(pipe_fds[0]);
+	close(pipe_fds[1]);
+	pair_close(&p);
+	close(ep);
+}
+
+static void nested_set_wakes_the_outer(void **state)
+{
+	struct pair p = pair_warmed();
+	int inner = ep_new(), outer = ep_new();
+
+	add(inner, p.b, EPOLLIN, 1);
+	add(outer, inner, EPOLLIN, 2);
+	expect_none(outer);
+	for (int i = 0; i < 20; i++) {
+		put(p.a, "x");
+		expect_one(outer, EPOLLIN, 2);
+		expect_one(inner, EPOLLIN, 1);
+		expect_one(outer, EPOLLIN, 2);
+		assert_int_equal(drain(p.b), 1);
+		expect_none(inner);
+		expect_none(outer);
+	}
+	pair_close(&p);
+	close(inner);
+	close(outer);
+}
+
+/* ---- threads ------------------------------------------------------------------------------------------------------- */
+
+struct waiter {
+	pthread_t thread;
+	int ep;
+	int n;
+	struct epoll_event ev;
+};
+
+static void *wait_once(void *arg)
+{
+	struct waiter *w = arg;
+
+	w->n = epoll_wait(w->ep, &w->ev, 1, SOON_MS);
+	return NULL;
+}
+
+static void start(struct waiter *w, int ep)
+{
+	w->ep = ep;
+	assert_int_equal(pthread_create(&w->thread, NULL, wait_once, w), 0);
+}
+
+static void finish(struct waiter *w, uint64_t data)
+{
+	assert_int_equal(pthread_join(w->thread, NULL), 0);
+	assert_int_equal(w->n, 1);
+	assert_int_equal(w->ev.data.u64, data);
+}
+
+static void a_sleeper_hears_of_an_add(void **state)
+{
+	struct pair p = pair_warmed();
+	struct waiter w;
+
+	for (int i = 0; i < 20; i++) {
+		int ep = ep_new();
+
+		start(&w, ep);
+		put(p.a, "x");
+		add(ep, p.b, EPOLLIN, 5);
+		finish(&w, 5);
+		assert_int_equal(drain(p.b), 1);
+		close(ep);
+	}
+	pair_close(&p);
+}
+
+static void a_sleeper_hears_of_a_byte(void **state)
+{
+	struct pair p = pair_warmed();
+	int ep = ep_new();
+	struct waiter w;
+
+	add(ep, p.b, EPOLLIN | EPOLLET, 5);
+	for (int i = 0; i < 50; i++) {
+		start(&w, ep);
+		put(p.a, "x");
+		finish(&w, 5);
+		assert_int_equal(drain(p.b), 1);
+	}
+	pair_close(&p);
+	close(ep);
+}
+
+static void each_sleeper_gets_one_of_two(void **state)
+{
+	struct pair p = pair_warmed(), q = pair_warmed();
+	int ep = ep_new();
+
+	add(ep, p.b, EPOLLIN | EPOLLET, 5);
+	add(ep, q.b, EPOLLIN | EPOLLET, 5);
+	for (int i = 0; i < 50; i++) {
+		struct waiter w, v;
+
+		start(&w, ep);
+		start(&v, ep);
+		put(p.a, "x");
+		put(q.a, "x");
+		finish(&w, 5);
+		finish(&v, 5);
+		assert_int_equal(drain(p.b), 1);
+		assert_int_equal(drain(q.b), 1);
+		expect_none(ep);
+	}
+	pair_close(&p);
+	pair_close(&q);
+	close(ep);
+}
+
+static void two_sleeping_sets_hear_of_a_byte(void **state)
+{
+	struct pair p = pair_warmed();
+	int one = ep_new(), two = ep_new();
+
+	add(one, p.b, EPOLLIN | EPOLLET, 5);
+	add(two, p.b, EPOLLIN | EPOLLET, 5);
+	for (int i = 0; i < 50; i++) {
+		struct waiter w, v;
+
+		start(&w, one);
+		start(&v, two);
+		put(p.a, "x");
+		finish(&w, 5);
+		finish(&v, 5);
+		assert_int_equal(drain(p.b), 1);
+	}
+	pair_close(&p);
+	close(one);
+	close(two);
+}
+
+/* ---- signals, timeouts, fork ----------------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t handled;
+
+static void on_signal(int sig)
+{
+	handled++;
+}
+
+static void mask_lets_a_pending_signal_in(void **state)
+{
+	struct pair p = pair_warmed();
+	struct sigaction act = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+	struct epoll_event ev;
+	int ep = ep_new();
+	sigset_t block, none;
+
+	sigemptyset(&none);
+	sigemptyset(&block);
+	sigaddset(&block, SIGUSR1);
+	assert_int_equal(sigaction(SIGUSR1, &act, NULL), 0);
+	assert_int_equal(sigprocmask(SIG_BLOCK, &block, NULL), 0);
+	add(ep, p.b, EPOLLIN, 1);
+	handled = 0;
+	raise(SIGUSR1);
+	assert_int_equal(epoll_pwait(ep, &ev, 1, 20, &block), 0);
+	assert_int_equal(handled, 0);
+	assert_int_equal(epoll_pwait(ep, &ev, 1, SOON_MS, &none), -1);
+	assert_int_equal(errno, EINTR);
+	assert_int_equal(handled, 1);
+	/* Events come first; the signal stays pending. */
+	raise(SIGUSR1);
+	put(p.a, "x");
+	assert_int_equal(epoll_pwait(ep, &ev, 1, SOON_MS, &none), 1);
+	assert_int_equal(handled, 1);
+	assert_int_equal(sigprocmask(SIG_UNBLOCK, &block, NULL), 0);
+	assert_int_equal(handled, 2);
+	pair_close(&p);
+	close(ep);
+}
+
+static void timeouts_end_the_wait(void **state)
+{
+	struct pair p = pair_warmed();
+	struct timespec ns = { 0, 1500 };
+	struct epoll_event ev;
+	int ep = ep_new();
+
+	add(ep, p.b, EPOLLIN, 1);
+	assert_int_equal(epoll_wait(ep, &ev, 1, 0), 0);
+	assert_int_equal(epoll_wait(ep, &ev, 1, 3), 0);
+	assert_int_equal(epoll_pwait2(ep, &ev, 1, &ns, NULL), 0);
+	assert_int_equal(epoll_wait(ep, &ev, 0, 0), -1);
+	assert_int_equal(errno, EINVAL);
+	ns.tv_nsec = -1;
+	assert_int_equal(epoll_pwait2(ep, &ev, 1, &ns, NULL), -1);
+	assert_int_equal(errno, EINVAL);
+	pair_close(&p);
+	close(ep);
+}
+
+static void a_child_waits_in_the_set_it_inherited(void **state)
+{
+	struct pair p = pair_warmed();
+	int ep = ep_new(), status;
+	pid_t child;
+
+	add(ep, p.b, EPOLLIN, 1);
+	put(p.a, "x");
+	expect_one(ep, EPOLLIN, 1);
+	assert_int_equal(drain(p.b), 1);
+	child = fork();
+	if (child == 0) {
+		struct epoll_event ev;
+
+		alarm(20);
+		if (epoll_wait(ep, &ev, 1, SOON_MS) != 1 || ev.data.u64 != 1 || drain(p.b) != 1)
+			_exit(1);
+		_exit(0);
+	}
+	put(p.a, "y");
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	/* What the child did with its copies is nothing to ours. */
+	expect_none(ep);
+	put(p.a, "z");
+	expect_one(ep, EPOLLIN, 1);
+	assert_int_equal(drain(p.b), 1);
+	pair_close(&p);
+	close(ep);
+}
+
+static void a_child_that_closes_takes_nothing_away(void **state)
+{
+	struct pair p = pair_warmed();
+	int ep = ep_new(), status;
+	pid_t child;
+
+	add(ep, p.b, EPOLLIN, 1);
+	child = fork();
+	if (child == 0) {
+		close(p.b);
+		close(p.a);
+		close(ep);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	put(p.a, "x");
+	expect_one(ep, EPOLLIN, 1);
+	assert_int_equal(drain(p.b), 1);
+	pair_close(&p);
+	close(ep);
+}
+
+static void a_set_and_its_copy_are_one(void **state)
+{
+	struct pair p = pair_warmed();
+	int ep = ep_new(), copy = dup(ep);
+
+	add(ep, p.b, EPOLLIN, 1);
+	put(p.a, "x");
+	expect_one(copy, EPOLLIN, 1);
+	close(ep);
+	expect_one(copy, EPOLLIN, 1);
+	assert_int_equal(ctl(copy, EPOLL_CTL_DEL, p.b, 0, 0), 0);
+	expect_none(copy);
+	close(copy);
+	pair_close(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(level_reports_until_read),
+		cmocka_unit_test(edge_reports_each_arrival_once),
+		cmocka_unit_test(edge_reports_room_with_the_arrival),
+		cmocka_unit_test(add_and_mod_report_what_is_ready),
+		cmocka_unit_test(oneshot_is_silent_until_mod),
+		cmocka_unit_test(errors_are_the_kernels),
+		cmocka_unit_test(two_sets_each_report),
+		cmocka_unit_test(copies_are_registered_apart),
+		cmocka_unit_test(number_reused_is_a_new_registration),
+		cmocka_unit_test(registered_before_the_first_byte),
+		cmocka_unit_test(both_ends_in_one_loop_from_the_start),
+		cmocka_unit_test(level_room_follows_the_reader),
+		cmocka_unit_test(edge_room_is_told_once),
+		cmocka_unit_test(half_close_is_an_event),
+		cmocka_unit_test(both_closed_is_hup),
+		cmocka_unit_test(reset_is_an_event),
+		cmocka_unit_test(many_take_turns),
+		cmocka_unit_test(a_pipe_is_heard_beside_a_busy_ring),
+		cmocka_unit_test(nested_set_wakes_the_outer),
+		cmocka_unit_test(a_sleeper_hears_of_an_add),
+		cmocka_unit_test(a_sleeper_hears_of_a_byte),
+		cmocka_unit_test(each_sleeper_gets_one_of_two),
+		cmocka_unit_test(two_sleeping_sets_hear_of_a_byte),
+		cmocka_unit_test(mask_lets_a_pending_signal_in),
+		cmocka_unit_test(timeouts_end_the_wait),
+		cmocka_unit_test(a_child_waits_in_the_set_it_inherited),
+		cmocka_unit_test(a_child_that_closes_takes_nothing_away),
+		cmocka_unit_test(a_set_and_its_copy_are_one),
+	};
+
+	alarm(50);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
