@@ -12,6 +12,7 @@ import signal
 import socket
 
 import ringway_support as support
+from quiet import Watch
 
 REPLY_SECONDS = 8
 WARM_ROUNDS = 100
@@ -45,9 +46,10 @@ class Director:
         self.program, self.script, self.layout, self.family, self.warm = program, script, layout, family, warm
         self.stage_env, self.stderr_path = stage_env, stderr_path
         self.trace = []
-        self.ports, self.filled, self.known = {}, {}, set()
+        self.ports, self.filled = {}, {}
         self.actors, self.children, self.pids = {}, {}, set()
         self.hung = False
+        self.watch = Watch(family)
 
     # -- processes
 
@@ -145,7 +147,10 @@ class Director:
     # -- channels
 
     def _answer(self, actor):
-        handle = os.pidfd_open(actor.pid) if actor.pid else -1
+        try:
+            handle = os.pidfd_open(actor.pid) if actor.pid else -1
+        except ProcessLookupError:
+            raise Ended() from None
         try:
             wait_for = [actor.channel] + ([handle] if handle >= 0 else [])
             ready = select.select(wait_for, [], [], REPLY_SECONDS)[0]
@@ -174,6 +179,8 @@ class Director:
         values = dict(pair.split("=") for pair in hidden.split())
         if "port" in values:
             self.ports[words[1]] = int(values["port"])
+        if "own" in values:
+            self.watch.add(int(values["own"]), int(values["peer"]))
         if words[0] == "fill":
             self.filled[name] = (values["filled"], values["sum"])
         if words[0] == "drain":
@@ -257,10 +264,17 @@ class Director:
             return self._ask(step.actor, step.words)
         if step.how == "start":
             return self._start(step, actor)
+        if step.how == "begin":
+            self._hand_out(step.actor, step.words)
+            actor.started = step
+            return "begins"
         if step.how == "finish":
             return self._finish(step, actor)
         if step.how == "still":
-            return support.wait_asleep(actor.pid, actor.tid, also=actor.readable, idle_fd=actor.fd)
+            if actor.started is None:
+                return "had not slept"
+            seen = support.wait_asleep(actor.pid, actor.tid, also=actor.readable, idle_fd=actor.fd)
+            return "has answered" if seen == "other" else seen
         if step.how == "signal":
             number = getattr(signal, "SIG" + step.words[0])
             return f"= {libc.syscall(SYS_TGKILL, actor.pid, actor.tid, number)}"
@@ -276,6 +290,7 @@ class Director:
         try:
             self._set_up()
             for step in self.script.steps:
+                self.watch.wait()
                 result = self._do(step)
                 if result is not None:
                     self.trace.append((step.line_number, step.text, result))
@@ -285,6 +300,7 @@ class Director:
             self.trace.append((step.line_number if step else 0, step.text if step else "set-up", "HANG: " + text))
         finally:
             self._tear_down()
+            self.watch.close()
         return self.trace
 
 

@@ -122,7 +122,7 @@ class Runner:
         for layout in self.script.layouts:
             for family in self.script.families:
                 first = self.baseline(layout, family)
-                for _ in range(1, self.options.repeat):
+                for _ in range(1, self.options.repeat if not self.hangs else 1):
                     again = self.play(f"tcp-{layout}", layout, family, True, lambda who: support.clean_env())
                     lines = [f"line {x[0]}: {x[1]}: {x[2]} and {y[2]}" for x, y in zip(first, again) if x != y]
                     if lines or len(first) != len(again):

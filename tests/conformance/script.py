@@ -12,9 +12,9 @@ class ScriptError(Exception):
 
 
 class Step:
-    """One line: who does it (None for the director), how (run, start, finish, still, signal, kill) and the words."""
+    """One line: who does it (None for the director), how (run, or one of HOWS) and the words."""
 
-    HOWS = ("start", "finish", "still", "signal", "kill", "gone")
+    HOWS = ("start", "begin", "finish", "still", "signal", "kill", "gone")
 
     def __init__(self, line_number, text):
         words = text.split()

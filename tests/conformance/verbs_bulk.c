@@ -225,13 +225,13 @@ void verb_fill(struct actor *a, int argc, char **argv)
 	uint32_t sum = BYTES_SUM_START;
 	ssize_t moved;
 
+	/* The pattern of later sends must not depend on how much went in here: sent_pos stays. */
 	for (;;) {
-		bytes_pattern(a, n, n->sent_pos, a->buf, CHUNK);
+		bytes_pattern(a, n, n->sent_pos + total, a->buf, CHUNK);
 		moved = CALL(send(n->fd, a->buf, CHUNK, MSG_DONTWAIT | MSG_NOSIGNAL));
 		if (moved < 0)
 			break;
 		sum = bytes_sum(sum, a->buf, (size_t)moved);
-		n->sent_pos += (uint64_t)moved;
 		total += (uint64_t)moved;
 	}
 	say_result(a, moved);

@@ -49,7 +49,7 @@ void verb_sigaction(struct actor *a, int argc, char **argv)
 	say_result(a, CALL(sigaction(sig, &action, NULL)));
 }
 
-void verb_signal(struct actor *a, int argc, char **argv)
+void verb_signal_call(struct actor *a, int argc, char **argv)
 {
 	int sig = parse_signal(argv[1]);
 	sighandler_t to = !strcmp(argv[2], "count") ? on_signal : !strcmp(argv[2], "ignore") ? SIG_IGN : SIG_DFL;

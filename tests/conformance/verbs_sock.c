@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,10 +74,22 @@ static int port_of(int fd)
 	return ntohs(at.any.sa_family == AF_INET6 ? at.in6.sin6_port : at.in.sin_port);
 }
 
+/*
+ * Nagle's delay would let a small message be visible at once or 40 ms later, as acknowledgements fall. Accepted sockets
+ * have it from their listener.
+ */
+static void no_delay(int fd)
+{
+	int on = 1;
+
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
 void verb_socket(struct actor *a, int argc, char **argv)
 {
 	int fd = CALL(socket(family_of(a), SOCK_STREAM | (int)parse_rest(sock_words, argc, argv, 2), 0));
 
+	no_delay(fd);
 	say(a, fd < 0 ? "= -1" : "= ok");
 	name_set(a, argv[1], fd);
 }
@@ -109,6 +122,7 @@ void verb_server(struct actor *a, int argc, char **argv)
 		else
 			bad_step("unknown word", argv[i]);
 	}
+	no_delay(fd);
 	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) || bind(fd, &at.any, at.len) ||
 	    listen(fd, 64))
 		say(a, "= failed %s", strerrorname_np(errno));
@@ -129,6 +143,7 @@ void verb_connect(struct actor *a, int argc, char **argv)
 	}
 	to = loopback(fd, (int)parse_number(argv[2]));
 	say_result(a, CALL(connect(fd, &to.any, to.len)));
+	say_hidden(a, "own=%d peer=%s", port_of(fd), argv[2]);
 }
 
 void verb_connect_unspec(struct actor *a, int argc, char **argv)
