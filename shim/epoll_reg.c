@@ -208,6 +208,23 @@ static void stir_if_behind(struct epoll_reg *other, void *arg)
 		reg_stir(other);
 }
 
+/*
+ * Room is waited for by edges like bytes, but once a look has found none it is a level: it may have come without a send that
+ * failed, and then no edge tells.
+ */
+static bool arm_lanes(struct epoll_reg *r, short want)
+{
+	if (conn_arm_edge(r->conn, POLLIN, r->rx_seen, r->tx_seen))
+		return true;
+	if (!(want & POLLOUT))
+		return false;
+	if (r->no_room ? conn_arm(r->conn, POLLOUT) : conn_arm_edge(r->conn, POLLOUT, r->rx_seen, r->tx_seen)) {
+		conn_disarm(r->conn, POLLIN);
+		return true;
+	}
+	return false;
+}
+
 bool reg_arm(struct epoll_reg *r)
 {
 	short want = POLLIN | (r->events & (EPOLLOUT | EPOLLWRNORM) ? POLLOUT : 0);
@@ -215,7 +232,7 @@ bool reg_arm(struct epoll_reg *r)
 
 	if (r->armed || conn_is_plain(r->conn) || !reg_hold(r))
 		return false;
-	if (has_news(r) || conn_arm_edge(r->conn, want, r->rx_seen, r->tx_seen)) {
+	if (has_news(r) || arm_lanes(r, want)) {
 		something = true;
 		reg_queue(r);
 	} else {
@@ -262,7 +279,8 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 
 	if (fd < 0 || !conn_hold(c, fd))
 		return 0;
-	asked = plain || reported || r->kernel_mask || conn_attention(c) || !conn_rx_on_ring(c) || !conn_tx_on_ring(c);
+	asked = plain || reported || r->kernel_mask || conn_attention(c) || !conn_rx_on_ring(c) ||
+		(!conn_tx_on_ring(c) && r->events & (EPOLLOUT | EPOLLWRNORM));
 	r->kernel_events = 0;
 	if (reported & EPOLLOUT && r->old_room) {
 		r->old_room = false;
@@ -280,6 +298,10 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 		kernel = kernel_says(fd, plain ? all : (short)(conn_kernel_events(c, all) | POLLRDHUP | POLLPRI));
 	mask = plain ? kernel : (uint16_t)conn_ready(c, fd, all, (short)kernel);
 	edge |= kernel_edge(r, mask, kernel, reported);
+	if (!plain && conn_tx_on_ring(c)) {
+		edge |= r->no_room && mask & EPOLLOUT;
+		r->no_room = !(mask & EPOLLOUT);
+	}
 	if (asked)
 		r->kernel_mask = mask & kernel & (r->events | EPOLL_ALWAYS | EPOLLRDHUP);
 	conn_drop(c);

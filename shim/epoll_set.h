@@ -65,6 +65,7 @@ struct epoll_reg {
 	bool wanted;		/* the rendezvous was put off until the program re-arms this one-shot */
 	bool fresh;		/* inside the ADD or MOD that armed it: its state is known */
 	bool old_room;		/* the program has been told of the room that the inner set reports first */
+	bool no_room;		/* the last look at the ring found none */
 	short armed;		/* POLLIN | POLLOUT: counted as a sleeper of these lanes */
 	uint32_t kernel_events;	/* what the kernel reported since the last look */
 	uint32_t kernel_mask;	/* the kernel's word at the last look that may still hold */

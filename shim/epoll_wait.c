@@ -25,6 +25,12 @@
 #define LOOK_EVERY_NS 30000
 #define DRAIN_BATCH 32
 
+/* Read without the lock; its maker stirs what it puts in. */
+static bool set_is_plain(struct epoll_set *s)
+{
+	return __atomic_load_n(&s->inner, __ATOMIC_RELAXED) < 0;
+}
+
 void set_take_stirred(struct epoll_set *s)
 {
 	struct epoll_reg *r = load_relaxed(&s->stirred) ? exchange(&s->stirred, NULL) : NULL, *next;
@@ -324,11 +330,30 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 	}
 }
 
+static void uncount_cancelled(void *arg)
+{
+	struct epoll_set *s = arg;
+
+	fetch_sub(&s->nr_waiters, 1);
+}
+
+/*
+ * Nothing of ours is in the set. A connection may be adopted while we sleep: its inner set joins, and wakes those who are
+ * counted. -EAGAIN: that has happened.
+ */
 static int wait_plain(struct epoll_set *s, int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
 		      const sigset_t *mask)
 {
-	int n = sleep_in_kernel(epfd, events, max, timeout_ns, mask);
+	int n = -EAGAIN;
 
+	fetch_add(&s->nr_waiters, 1);
+	fence_full();
+	if (set_is_plain(s)) {
+		pthread_cleanup_push(uncount_cancelled, s);
+		n = sleep_in_kernel(epfd, events, max, timeout_ns, mask);
+		pthread_cleanup_pop(0);
+	}
+	fetch_sub(&s->nr_waiters, 1);
 	note_told(s, n, max);
 	if (n > 0 && strip_inner(events, &n) && n == 0)
 		return -EAGAIN;
@@ -341,8 +366,7 @@ int epoll_set_wait(int epfd, struct epoll_event *events, int max, int64_t timeou
 	int64_t began = timeout_ns > 0 ? now_ns() : 0;
 	int n;
 
-	/* Nothing of ours in the set, as far as is known: if a connection is adopted while we sleep, the inner set wakes us. */
-	if (!s || __atomic_load_n(&s->inner, __ATOMIC_RELAXED) < 0) {
+	if (!s || set_is_plain(s)) {
 		n = s ? wait_plain(s, epfd, events, max, timeout_ns, mask) :
 			sleep_in_kernel(epfd, events, max, timeout_ns, mask);
 		if (n != -EAGAIN)
@@ -373,7 +397,7 @@ int epoll_set_wait(int epfd, struct epoll_event *events, int max, int64_t timeou
 void epoll_set_nest(struct epoll_set *s)
 {
 	store_relaxed(&s->nested, 1);
-	if (__atomic_load_n(&s->inner, __ATOMIC_RELAXED) < 0 || !set_lock(s))
+	if (set_is_plain(s) || !set_lock(s))
 		return;
 	settle_locked(s);
 	set_unlock(s);

@@ -220,7 +220,12 @@ static bool arm(struct poll_call *p)
 		k->events = ask_for(it, f->events);
 		if (it->asserted & (POLLHUP | POLLERR))
 			k->fd = -1;
-		something = conn_arm_edge(it->conn, want, it->rx_seen, it->tx_seen);
+		/* Room is a level here: the look that found none may be older than the room. */
+		something = conn_arm_edge(it->conn, POLLIN, it->rx_seen, it->tx_seen);
+		if (!something && want & POLLOUT && conn_arm(it->conn, POLLOUT)) {
+			conn_disarm(it->conn, POLLIN);
+			something = true;
+		}
 		if (!something) {
 			it->armed = want;
 			add_extra(p, conn_bell_fd(it->conn, POLLIN));
