@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT */
+/* Processes made in every way that libc knows, with a connection open all the while. */
+#include "probe.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+
+extern char **environ;
+
+static int a, b;
+
+static void still_talks(const char *after)
+{
+	ping_pong(a, b, 12);
+	ping_pong(b, a, 12);
+	SAY("after %s\n", after);
+}
+
+static void by_vfork(void)
+{
+	int status[2], value = 0;
+	pid_t pid;
+
+	MUST(pipe2(status, O_CLOEXEC) == 0);
+	for (int i = 0; i < 30; i++) {
+		pid = vfork();
+		if (pid == 0) {
+			/* What subprocess modules do: move descriptors, close the rest, exec. */
+			dup2(status[1], 1);
+			for (int fd = 3; fd < 64; fd++)
+				if (fd != status[1])
+					close(fd);
+			value++;
+			execl("/bin/sh", "sh", "-c", "exit 5", (char *)NULL);
+			_exit(99);
+		}
+		MUST(wait_for(pid) == 5);
+	}
+	pid = vfork();
+	if (pid == 0) {
+		char *argv[] = { "x", NULL };
+
+		execve("/nonexistent/program", argv, environ);
+		execvp("nonexistent-program", argv);
+		_exit(errno == ENOENT ? 6 : 7);
+	}
+	SAY("vfork child %d, shared %d\n", wait_for(pid), value);
+	still_talks("vfork");
+}
+
+static void by_spawn(void)
+{
+	char *argv[] = { "sh", "-c", "echo spawned; exit 4", NULL };
+	posix_spawn_file_actions_t actions;
+	pid_t pid;
+
+	MUST(posix_spawn_file_actions_init(&actions) == 0);
+	MUST(posix_spawn_file_actions_addclose(&actions, a) == 0);
+	MUST(posix_spawn(&pid, "/bin/sh", &actions, NULL, argv, environ) == 0);
+	SAY("posix_spawn %d\n", wait_for(pid));
+	MUST(posix_spawnp(&pid, "sh", NULL, NULL, argv, environ) == 0);
+	SAY("posix_spawnp %d\n", wait_for(pid));
+	SAY("posix_spawn of nothing %s\n", strerrorname_np(posix_spawn(&pid, "/nonexistent", NULL, NULL, argv, environ)));
+	posix_spawn_file_actions_destroy(&actions);
+	still_talks("posix_spawn");
+}
+
+static void by_shell(void)
+{
+	char line[64] = "";
+	FILE *pipe;
+
+	SAY("system %d\n", system("echo shell; exit 3"));
+	pipe = popen("echo through a pipe", "r");
+	MUST(pipe && fgets(line, sizeof(line), pipe));
+	SAY("popen %s", line);
+	SAY("pclose %d\n", pclose(pipe));
+	still_talks("system and popen");
+}
+
+static int clone_main(void *arg)
+{
+	ping_pong(a, b, 3);
+	_exit(*(int *)arg);
+}
+
+static void by_fork(void)
+{
+	static char stack[256 * 1024] __attribute__((aligned(16)));
+	int code = 21;
+	pid_t pid;
+
+	pid = fork();
+	if (pid == 0) {
+		ping_pong(a, b, 40); /* the child may use both ends while we wait */
+		exit(11);
+	}
+	SAY("fork %d\n", wait_for(pid));
+	pid = _Fork();
+	if (pid == 0) {
+		ping_pong(b, a, 3);
+		_exit(12);
+	}
+	SAY("_Fork %d\n", wait_for(pid));
+	pid = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+	if (pid == 0) {
+		ping_pong(b, a, 3);
+		syscall(SYS_exit_group, 13);
+	}
+	SAY("syscall(clone) %d\n", wait_for(pid));
+	pid = clone(clone_main, stack + sizeof(stack), SIGCHLD, &code);
+	SAY("clone %d\n", wait_for(pid));
+	pid = clone(clone_main, stack + sizeof(stack), SIGCHLD | CLONE_VM | CLONE_VFORK, &code);
+	SAY("clone like vfork %d\n", pid < 0 ? -1 : wait_for(pid));
+	still_talks("fork and clone");
+}
+
+static void storm(int depth)
+{
+	pid_t pids[3];
+
+	for (int i = 0; i < 3; i++) {
+		pids[i] = fork();
+		MUST(pids[i] >= 0);
+		if (pids[i] == 0) {
+			int connected, accepted = tcp_pair(&connected);
+
+			close(a);
+			close(b);
+			ping_pong(accepted, connected, 20);
+			if (depth > 0) {
+				a = accepted;
+				b = connected;
+				storm(depth - 1);
+			}
+			_exit(0);
+		}
+	}
+	for (int i = 0; i < 3; i++)
+		MUST(wait_for(pids[i]) == 0);
+}
+
+static void by_exec(char *self)
+{
+	char *argv[] = { "x", NULL };
+	int extra = dup(a);
+	pid_t pid;
+
+	SAY("execve of nothing %s\n", outcome(execve("/nonexistent", argv, environ)));
+	SAY("execv of a directory %s\n", outcome(execv("/", argv)));
+	SAY("execvp of nothing %s\n", outcome(execvp("nonexistent-program", argv)));
+	SAY("execl of no program %s\n", outcome(execl("/etc/passwd", "x", (char *)NULL)));
+	close(extra);
+	still_talks("failed execs");
+	fcntl(a, F_SETFD, FD_CLOEXEC);
+	fcntl(b, F_SETFD, FD_CLOEXEC);
+	pid = fork();
+	if (pid == 0)
+		execlp(self, self, "exec-target", "one", "two", (char *)NULL);
+	SAY("execlp %d\n", wait_for(pid));
+	pid = fork();
+	if (pid == 0) {
+		char *envp[] = { "ONLY=this", NULL };
+
+		execle(self, self, "exec-target", "three", (char *)NULL, envp);
+	}
+	SAY("execle %d\n", wait_for(pid));
+	pid = fork();
+	if (pid == 0) {
+		char *args[] = { self, "exec-target", NULL };
+
+		fexecve(open(self, O_RDONLY | O_CLOEXEC), args, environ);
+	}
+	SAY("fexecve %d\n", wait_for(pid));
+	still_talks("execs of children");
+}
+
+static void exec_target(int argc, char **argv)
+{
+	SAY("target:");
+	for (int i = 2; i < argc; i++)
+		SAY(" %s", argv[i]);
+	SAY(" ONLY=%s\n", getenv("ONLY") ? getenv("ONLY") : "");
+	exit(31);
+}
+
+static void by_daemon(void)
+{
+	int lines[2];
+	char line[64];
+	ssize_t len;
+	pid_t pid;
+
+	MUST(pipe(lines) == 0);
+	pid = fork();
+	if (pid == 0) {
+		MUST(daemon(0, 0) == 0);
+		close(lines[0]);
+		ping_pong(a, b, 20);
+		dprintf(lines[1], "daemon talked\n");
+		_Exit(0);
+	}
+	close(lines[1]);
+	MUST(wait_for(pid) == 0);
+	len = read(lines[0], line, sizeof(line) - 1);
+	SAY("%.*s", (int)len, line);
+	MUST(read(lines[0], line, 1) == 0);
+	still_talks("daemon");
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1 && strcmp(argv[1], "exec-target") == 0)
+		exec_target(argc, argv);
+	a = tcp_pair(&b);
+	if (argc > 2 && strcmp(argv[2], "first") == 0)
+		ping_pong(a, b, 30);
+	if (strcmp(argv[1], "vfork") == 0)
+		by_vfork();
+	else if (strcmp(argv[1], "spawn") == 0)
+		by_spawn();
+	else if (strcmp(argv[1], "shell") == 0)
+		by_shell();
+	else if (strcmp(argv[1], "fork") == 0)
+		by_fork();
+	else if (strcmp(argv[1], "storm") == 0)
+		storm(2);
+	else if (strcmp(argv[1], "exec") == 0)
+		by_exec(argv[0]);
+	else if (strcmp(argv[1], "daemon") == 0)
+		by_daemon();
+	quick_exit(0);
+}

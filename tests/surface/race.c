@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/* Threads that open, talk, copy, close and fork at once. */
+#include "probe.h"
+
+#include <pthread.h>
+
+static void *talker(void *arg)
+{
+	for (int round = 0; round < 60; round++) {
+		int connected, accepted = tcp_pair(&connected), copy;
+
+		ping_pong(accepted, connected, 12);
+		copy = dup(connected);
+		MUST(copy >= 0 && close(connected) == 0);
+		ping_pong(accepted, copy, 4);
+		MUST(close(copy) == 0 && read(accepted, &(char){ 0 }, 1) == 0 && close(accepted) == 0);
+	}
+	return NULL;
+}
+
+static void fork_once(int shared)
+{
+	pid_t pid = shared ? vfork() : fork();
+
+	MUST(pid >= 0);
+	if (pid == 0)
+		_exit(3);
+	MUST(wait_for(pid) == 3);
+}
+
+static void *forker(void *arg)
+{
+	for (int round = 0; round < 40; round++)
+		fork_once(round % 2);
+	return NULL;
+}
+
+int main(void)
+{
+	pthread_t threads[4];
+
+	for (int i = 0; i < 4; i++)
+		MUST(pthread_create(&threads[i], NULL, i < 2 ? talker : forker, NULL) == 0);
+	for (int i = 0; i < 4; i++)
+		MUST(pthread_join(threads[i], NULL) == 0);
+	SAY("done\n");
+	return 0;
+}

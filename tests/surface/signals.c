@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/* Blocked calls and signals: which return EINTR and which go on, by every way to install a handler. */
+#include "probe.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+static int a, b;
+static volatile sig_atomic_t caught;
+static volatile int reader_tid;
+
+static void handler(int sig)
+{
+	caught++;
+}
+
+static void socket_handler(int sig)
+{
+	char byte;
+	int kept_errno = errno;
+
+	/* A handler may use sockets too. */
+	caught++;
+	MUST(recv(a, &byte, 1, MSG_DONTWAIT) <= 1);
+	errno = kept_errno;
+}
+
+/* The thread is asleep in the kernel. */
+static int asleep(int tid)
+{
+	char path[64], line[512] = "";
+	FILE *file;
+	char *at;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	file = fopen(path, "r");
+	if (!file)
+		return 0;
+	at = fgets(line, sizeof(line), file) ? strrchr(line, ')') : NULL;
+	fclose(file);
+	return at && at[2] == 'S';
+}
+
+static void *interrupt(void *arg)
+{
+	int before = caught;
+
+	for (int seen = 0; seen < 50; seen = asleep(reader_tid) ? seen + 1 : 0)
+		sched_yield();
+	pthread_kill(*(pthread_t *)arg, SIGUSR1);
+	while (caught == before)
+		sched_yield();
+	/* Whether it went on or came back, there is now something to read. */
+	for (int seen = 0; seen < 50 && !asleep(reader_tid); seen++)
+		sched_yield();
+	MUST(write(b, "z", 1) == 1);
+	return NULL;
+}
+
+static void one(const char *name)
+{
+	pthread_t self = pthread_self(), thread;
+	ssize_t result;
+	char byte;
+
+	reader_tid = gettid();
+	caught = 0;
+	MUST(pthread_create(&thread, NULL, interrupt, &self) == 0);
+	result = read(a, &byte, 1);
+	SAY("%s: read %s, caught %d\n", name, outcome(result), (int)caught);
+	MUST(pthread_join(thread, NULL) == 0);
+	if (result < 0)
+		MUST(read(a, &byte, 1) == 1);
+}
+
+static void with_flags(int flags)
+{
+	struct sigaction act = { .sa_handler = handler, .sa_flags = flags };
+
+	MUST(sigaction(SIGUSR1, &act, NULL) == 0);
+}
+
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+int main(int argc, char **argv)
+{
+	struct timeval timeout = { .tv_sec = 20 };
+	struct sigaction act = { .sa_handler = socket_handler, .sa_flags = SA_RESTART };
+
+	a = tcp_pair(&b);
+	ping_pong(a, b, 20);
+	with_flags(SA_RESTART);
+	one("sigaction with restart");
+	with_flags(0);
+	one("sigaction without");
+	signal(SIGUSR1, handler);
+	one("signal");
+	sysv_signal(SIGUSR1, handler);
+	one("sysv_signal");
+	sigset(SIGUSR1, handler);
+	one("sigset");
+	signal(SIGUSR1, handler);
+	siginterrupt(SIGUSR1, 1);
+	one("siginterrupt on");
+	siginterrupt(SIGUSR1, 0);
+	one("siginterrupt off");
+	MUST(setsockopt(a, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout)) == 0);
+	with_flags(SA_RESTART);
+	one("restart, but a timeout");
+	timeout.tv_sec = 0;
+	MUST(setsockopt(a, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout)) == 0);
+	MUST(sigaction(SIGUSR1, &act, NULL) == 0);
+	one("a handler that reads the socket");
+	SAY("ignored: %s\n", outcome(sigignore(SIGUSR1)));
+	raise(SIGUSR1);
+	return 0;
+}

@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""surface.py SHIM PROBES CASE: one program, run plain, under the dormant preload, and under the enabled one.
+
+What it prints, says on standard error and returns must be the same each time. Where a case has a check of its own, that
+gets the enabled run as well.
+"""
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from ringway_support import clean_env, preload_env, read_summary  # noqa: E402
+
+TIMEOUT = 30
+
+
+def run(argv, env, **kwargs):
+    """(status, stdout, stderr). The program gets a session of its own, of which nothing is left afterwards."""
+    with subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          start_new_session=True, text=True, errors="replace", **kwargs) as process:
+        try:
+            out, err = process.communicate(timeout=TIMEOUT)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, err = process.communicate()
+            return "hung", out, err
+        return process.returncode, out, err
+
+
+class Case:
+    def __init__(self, argv, options=None, check=None, env=None, compare=True):
+        self.argv, self.options, self.check, self.env, self.compare = argv, options or {}, check, env or {}, compare
+
+
+class Failure(Exception):
+    pass
+
+
+def expect(what, seen, wanted):
+    if seen != wanted:
+        raise Failure(f"{what}: {seen!r} instead of {wanted!r}")
+
+
+def one_line(summary, work, result):
+    expect("lines of summary", len(summary), 1)
+    line = summary[0]
+    expect("keys", list(line), ["pid", "program", "connections", "switched", "retreated", "tcp_tx_bytes", "tcp_rx_bytes",
+                                "ring_tx_bytes", "ring_rx_bytes", "reasons"])
+    expect("program", line["program"], "summary")
+    expect("connections", line["connections"], 2)
+    expect("bytes sent", line["tcp_tx_bytes"] + line["ring_tx_bytes"], 2 * 990)
+    expect("bytes received", line["tcp_rx_bytes"] + line["ring_rx_bytes"], 2 * 990)
+    expect("kinds of road", sorted(line["switched"]), ["shm", "verbs"])
+    expect("retreats", line["retreated"], 0)
+
+
+def no_line(summary, work, result):
+    expect("summary", summary, [])
+    expect("its file", (work / "summary").read_bytes(), b"")
+
+
+def two_processes(summary, work, result):
+    expect("lines of summary", len(summary), 2)
+    expect("bytes sent", sum(s["tcp_tx_bytes"] + s["ring_tx_bytes"] for s in summary), 2 * 990 + 2 * 90)
+    expect("processes", len({s["pid"] for s in summary}), 2)
+
+
+def on_ring(summary, work, result):
+    one_line(summary, work, result)
+    expect("switched", summary[0]["switched"], {"shm": 2, "verbs": 0})
+    if summary[0]["ring_tx_bytes"] == 0:
+        raise Failure("no byte went through a ring")
+
+
+def caged(summary, work, result):
+    expect("reasons", summary[0]["reasons"].get("seccomp"), 2)
+
+
+def settings_reported(summary, work, result):
+    status, out, err = result
+    expect("status", (status, out), (0, "hello\n"))
+    lines = err.splitlines()
+    expect("complaints", len(lines), 2)
+    for line, part in zip(lines, ('RINGWAY_AFTER="soon" ignored: expected CALLS[:BYTES]', 'RINGWAY_TYPO="1" ignored: ')):
+        if part not in line:
+            raise Failure(f"{line!r} lacks {part!r}")
+
+
+def summary_on_stderr(summary, work, result):
+    expect("lines", len([line for line in result[2].splitlines() if line.startswith('{"pid":')]), 1)
+
+
+def logged(summary, work, result):
+    expect("standard error", result[2], "")
+
+
+SHELL_SCRIPT = 'echo a | cat; (echo sub); x=$(echo y); echo $x; exec 5</dev/null; wait; exit 3'
+PERL_SCRIPT = 'print `echo perl`; if (fork() == 0) { exec "echo", "child" } wait; open(F, "-|", "echo pipe"); print <F>; ' \
+              'local $ENV{"X"} = "y"; system("echo \\$X"); exit 4'
+PYTHON_SCRIPT = """
+import os, socket, subprocess, sys, threading
+for close_fds in (True, False):
+    print(subprocess.run(['sh', '-c', 'echo child'], stdout=subprocess.PIPE, close_fds=close_fds).stdout)
+print(os.popen('echo popen').read(), os.system('exit 2'))
+print(subprocess.run(['cat'], input=b'x' * 100000, stdout=subprocess.PIPE).stdout == b'x' * 100000)
+s = socket.create_server(('127.0.0.1', 0))
+def serve():
+    c, _ = s.accept()
+    with c, c.makefile('rwb') as f:
+        for line in f:
+            f.write(line.upper()); f.flush()
+t = threading.Thread(target=serve); t.start()
+c = socket.create_connection(s.getsockname())
+f = c.makefile('rwb')
+for i in range(50):
+    f.write(b'line %d\\n' % i); f.flush()
+    assert f.readline() == b'LINE %d\\n' % i
+c.shutdown(socket.SHUT_WR); print(f.read()); t.join()
+os.closerange(3, 1000)
+sys.exit(6)
+"""
+
+
+def cases(probes, work):
+    def probe(name, *args):
+        return [str(probes / name), *args]
+
+    at_once = {"after": "0"}
+    table = {
+        "closed-numbers": Case(probe("fds", "closed")),
+        "close-everything": Case(probe("fds", "everything")),
+        "close-everything-on-ring": Case(probe("fds", "everything"), at_once),
+        "take-hidden-numbers": Case(probe("fds", "take"), env={"EXPECT_HIDDEN": "1"}, compare=False),
+        "take-hidden-numbers-on-ring": Case(probe("fds", "take"), at_once, env={"EXPECT_HIDDEN": "1"}, compare=False),
+        "few-numbers": Case(probe("fds", "few"), at_once),
+        "lifetime": Case(probe("lifetime")),
+        "lifetime-on-ring": Case(probe("lifetime"), at_once),
+        "own-allocator": Case(probe("alloc"), at_once),
+        "signals": Case(probe("signals")),
+        "signals-on-ring": Case(probe("signals"), at_once),
+        "stdio": Case(probe("stdio"), at_once),
+        "stdio-late": Case(probe("stdio", "late"), at_once),
+        "chroot": Case(probe("cage", "chroot", str(work / "root-XXXXXX")), at_once),
+        "seccomp-by-prctl": Case(probe("cage", "prctl", "talk"), {"after": "20"}, caged),
+        "seccomp-by-syscall": Case(probe("cage", "seccomp"), {"after": "20"}, caged),
+        "race": Case(probe("race")),
+        "race-on-ring": Case(probe("race"), at_once),
+        "summary-none": Case(probe("summary", "none"), check=no_line),
+        "summary-on-ring": Case(probe("summary", "exit"), at_once, on_ring),
+        "summary-titled": Case(probe("summary", "exit", "titled"), check=one_line),
+        "summary-fork": Case(probe("summary", "fork"), check=two_processes),
+        "summary-idle-child": Case(probe("summary", "idle-child"), check=one_line),
+        "summary-on-stderr": Case(probe("summary", "exit"), {"summary": "stderr"}, summary_on_stderr, compare=False),
+        "log-to-file": Case(probe("summary", "exit"), {"log": "debug", "log_file": work / "log"}, logged),
+        "settings": Case(["echo", "hello"], {"after": "soon", "typo": "1"}, settings_reported, compare=False),
+        "program-sh": Case(["sh", "-c", SHELL_SCRIPT]),
+        "program-bash": Case(["bash", "-c", SHELL_SCRIPT]),
+        "program-perl": Case(["perl", "-e", PERL_SCRIPT]),
+        "program-python": Case(["/usr/bin/python3", "-c", PYTHON_SCRIPT]),
+        "program-python-on-ring": Case(["/usr/bin/python3", "-c", PYTHON_SCRIPT], at_once),
+        "program-cat": Case(["cat", "/etc/passwd", "/nonexistent"]),
+        "program-static": Case(["sh", "-c", f"{probes}/static; echo $?"]),
+        "program-setuid": Case(["sh", "-c", f"cp {probes}/fds {work}/setuid && chown nobody {work}/setuid && "
+                                            f"chmod 4755 {work}/setuid && {work}/setuid closed"]),
+    }
+    for how in ("exit", "_exit", "_Exit", "quick_exit", "exit_group", "exec", "failed-exec", "closed"):
+        table["summary-" + how] = Case(probe("summary", how), check=one_line)
+    for how in ("vfork", "spawn", "shell", "fork", "storm", "exec", "daemon"):
+        table["processes-" + how] = Case(probe("processes", how))
+        table["processes-" + how + "-on-ring"] = Case(probe("processes", how, "first"), at_once)
+    return table
+
+
+def main():
+    shim, probes = sys.argv[1], pathlib.Path(sys.argv[2])
+    with tempfile.TemporaryDirectory() as directory:
+        work = pathlib.Path(directory)
+        case = cases(probes, work)[sys.argv[3]]
+        dormant = clean_env()
+        dormant["LD_PRELOAD"] = preload_env(shim)["LD_PRELOAD"]
+        options = {"summary": work / "summary", "log_file": work / "log"} | case.options
+        enabled = preload_env(shim, **options) | case.env
+        try:
+            plain = run(case.argv, clean_env())
+            expect("plain run ended", plain[0] == "hung", False)
+            if case.compare:
+                expect("dormant", run(case.argv, dormant), plain)
+            result = run(case.argv, enabled)
+            if case.compare:
+                expect("enabled", result, plain)
+            else:
+                expect("enabled status", result[0], plain[0])
+            log = work / "log"
+            if log.exists() and "log" not in case.options:
+                expect("the log", log.read_text(errors="replace"), "")
+            if case.check:
+                case.check(read_summary(work / "summary"), work, result)
+        except Failure as failure:
+            print(f"{sys.argv[3]}: {failure}")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
