@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "ringbuf/atomic.h"
 #include "ringbuf/sys.h"
 
 #define NO_SYSCALL (-1)
@@ -75,7 +76,7 @@ static bool look_up(const char *name, void **pointer)
 	looking_up = false;
 	errno = kept_errno;
 	if (found)
-		__atomic_store_n(pointer, found, __ATOMIC_RELAXED); /* a function is there before any thread is */
+		store_relaxed((void *_Atomic *)pointer, found); /* what it points to was there before any thread */
 	return found;
 }
 
