@@ -79,8 +79,7 @@ void ready_forget(struct conn *c, int fd, bool last)
 	while ((r = pool_nth_locked(c, 0)) != NULL) {
 		struct epoll_set *s = r->set;
 
-		if (r->armed && conn_is_linked(c))
-			conn_disarm(c, r->armed);
+		reg_disarm_held(c, r->armed, r->rung);
 		r->armed = 0;
 		reg_remove(r, load_relaxed(&c->shared) && !s->inherited && r->fd == fd);
 		set_unlock(s);

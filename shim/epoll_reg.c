@@ -11,16 +11,11 @@
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
 #include "shim/own_fd.h"
-#include "ringbuf/doorbell.h"
 #include "ringbuf/sys.h"
-#include "shim/switch.h"
 
 #define QUEUE offsetof(struct epoll_reg, in_queue)
 #define HOT offsetof(struct epoll_reg, in_hot)
 #define SET offsetof(struct epoll_reg, in_set)
-
-/* Rings are edges in the inner set, so the datagrams need not be drained each time, only before they fill the socket. */
-#define RINGS_UNDRAINED 64
 
 static long inner_ctl(struct epoll_set *s, int op, int fd, uint32_t events, uint64_t token)
 {
@@ -187,13 +182,23 @@ bool reg_has_news(struct epoll_reg *r)
 	return news;
 }
 
+void reg_disarm_held(struct conn *c, short armed, bool rung)
+{
+	if (!conn_is_linked(c))
+		return;
+	if (armed & POLLIN)
+		conn_disarm_one(c, POLLIN, rung);
+	if (armed & POLLOUT)
+		conn_disarm_one(c, POLLOUT, rung);
+}
+
 void reg_disarm(struct epoll_reg *r)
 {
 	short armed = r->armed;
 
 	r->armed = 0;
 	if (armed && reg_hold(r)) {
-		conn_disarm(r->conn, armed);
+		reg_disarm_held(r->conn, armed, r->rung);
 		conn_drop(r->conn);
 	}
 }
@@ -237,7 +242,7 @@ bool reg_arm(struct epoll_reg *r)
 		reg_queue(r);
 	} else {
 		r->armed = want;
-		r->rings = 0;
+		r->rung = false;
 	}
 	if (r->in_conn.next || r->in_conn.prev)
 		pool_for_each(r->conn, stir_if_behind, r);
@@ -331,6 +336,12 @@ static void find_heir(struct epoll_reg *r, void *arg)
 		h->heir = r;
 }
 
+/* They exist before the connection is linked, when it is adopted. */
+static int bell_of(const struct conn *c, int which)
+{
+	return which ? c->link.tx.bells.bell_fd : c->link.rx.bells.bell_fd;
+}
+
 /* Two numbers of one connection in one set share the membership of its bells: the one that stays takes it over. */
 static void bells_leave(struct epoll_reg *r)
 {
@@ -338,7 +349,7 @@ static void bells_leave(struct epoll_reg *r)
 
 	pool_for_each(r->conn, find_heir, &h);
 	for (int i = 0; i < 2; i++) {
-		int fd = conn_bell_fd(r->conn, i ? POLLOUT : POLLIN);
+		int fd = bell_of(r->conn, i);
 
 		if (fd < 0)
 			continue;
@@ -352,7 +363,7 @@ static void bells_leave(struct epoll_reg *r)
 static int bells_join(struct epoll_reg *r)
 {
 	for (int i = 0; i < 2; i++) {
-		int fd = conn_bell_fd(r->conn, i ? POLLOUT : POLLIN);
+		int fd = bell_of(r->conn, i);
 		long err = fd < 0 ? 0 : inner_ctl(r->set, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET, token_make(TOKEN_BELL, r));
 
 		if (err && err != -EEXIST)
@@ -468,11 +479,7 @@ void reg_unwatch(struct epoll_reg *r, int fd)
 
 void reg_rung(struct epoll_reg *r)
 {
-	if (++r->rings % RINGS_UNDRAINED == 0) {
-		bell_drain(conn_bell_fd(r->conn, POLLIN));
-		bell_drain(conn_bell_fd(r->conn, POLLOUT));
-		pool_for_each(r->conn, stir_if_behind, r);
-	}
+	r->rung = true;
 	reg_queue(r);
 	reg_heat(r);
 }

@@ -65,13 +65,13 @@ struct epoll_reg {
 	bool wanted;		/* the rendezvous was put off until the program re-arms this one-shot */
 	bool fresh;		/* inside the ADD or MOD that armed it: its state is known */
 	bool old_room;		/* the program has been told of the room that the inner set reports first */
+	bool rung;		/* a bell of it, since it was armed */
 	bool no_room;		/* the last look at the ring found none */
 	short armed;		/* POLLIN | POLLOUT: counted as a sleeper of these lanes */
 	uint32_t kernel_events;	/* what the kernel reported since the last look */
 	uint32_t kernel_mask;	/* the kernel's word at the last look that may still hold */
 	uint64_t rx_seen, tx_seen; /* edge counts at the last look, conn_rx_edge() and conn_tx_edge() */
 	uint32_t armed_tick;	/* plain: set->tick when the program last armed it */
-	uint32_t rings;		/* of its bells, since they were last drained */
 	_Atomic uint8_t stirred;	/* on set->stirred */
 	struct epoll_reg *next_stirred;
 	struct reg_link in_set, in_queue, in_hot;
@@ -208,6 +208,8 @@ void reg_unqueue(struct epoll_reg *r);
 void reg_heat(struct epoll_reg *r);
 void reg_cool(struct epoll_reg *r);
 void reg_disarm(struct epoll_reg *r);
+/* The same for whoever knows that the link still stands. */
+void reg_disarm_held(struct conn *c, short armed, bool rung);
 /* Makes sure that the peer will ring; true: something is there already, it is queued and not armed. */
 bool reg_arm(struct epoll_reg *r);
 /* What the program is to be told now; 0: nothing. */
