@@ -144,6 +144,7 @@ void reg_heat(struct epoll_reg *r)
 		reg_cool(oldest);
 	}
 	r->hot = true;
+	r->quiet_looks = 0;
 	s->nr_hot++;
 	list_append(&s->hot, r, HOT);
 }

@@ -71,6 +71,7 @@ struct epoll_reg {
 	uint32_t kernel_events;	/* what the kernel reported since the last look */
 	uint32_t kernel_mask;	/* the kernel's word at the last look that may still hold */
 	uint64_t rx_seen, tx_seen; /* edge counts at the last look, conn_rx_edge() and conn_tx_edge() */
+	uint32_t quiet_looks;	/* in a row while hot */
 	uint32_t armed_tick;	/* plain: set->tick when the program last armed it */
 	_Atomic uint8_t stirred;	/* on set->stirred */
 	struct epoll_reg *next_stirred;

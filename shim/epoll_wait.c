@@ -24,6 +24,7 @@
 /* While the rings give enough to do, other fds of the set wait this long at most. */
 #define LOOK_EVERY_NS 30000
 #define DRAIN_BATCH 32
+#define QUIET_LOOKS 128
 
 /* Read without the lock; its maker stirs what it puts in. */
 static bool set_is_plain(struct epoll_set *s)
@@ -45,6 +46,23 @@ void set_take_stirred(struct epoll_set *s)
 	}
 }
 
+/* One that has been quiet for long beside busy ones is armed: a loop that never sleeps must not drag all along. */
+static void poll_hot(struct epoll_set *s)
+{
+	for (struct epoll_reg *r = s->hot.first, *next; r; r = next) {
+		next = r->in_hot.next;
+		if (r->queued)
+			continue;
+		if (reg_has_news(r)) {
+			r->quiet_looks = 0;
+			reg_queue(r);
+		} else if (++r->quiet_looks >= QUIET_LOOKS) {
+			reg_arm(r);
+			reg_cool(r);
+		}
+	}
+}
+
 static int collect(struct epoll_set *s, struct epoll_event *events, int max)
 {
 	struct epoll_reg *r, *last;
@@ -55,9 +73,7 @@ static int collect(struct epoll_set *s, struct epoll_event *events, int max)
 		for (r = s->regs.first; r; r = r->in_set.next)
 			if (r->state == REG_ADOPTED)
 				reg_queue(r);
-	for (r = s->hot.first; r; r = r->in_hot.next)
-		if (!r->queued && reg_has_news(r))
-			reg_queue(r);
+	poll_hot(s);
 	last = s->queue.last;
 	while (n < max && (r = s->queue.first) != NULL) {
 		uint32_t mask;
