@@ -23,6 +23,8 @@
 #include "shim/summary.h"
 #include "shim/switch.h"
 
+#define SWEEP_FROM 1024
+
 struct arena {
 	_Atomic uint64_t free_head;	/* tag in the high half, index + 1 in the low one; 0 there: empty */
 	_Atomic uint32_t nr_fresh;	/* records below it have been used at least once */
@@ -81,7 +83,7 @@ static bool process_is_gone(int pid)
 	return pid > 0 && sys_call2(SYS_kill, pid, 0) == -ESRCH;
 }
 
-/* Takes back what killed relatives held. Rare: the arena is used up. */
+/* Takes back what relatives held that are gone. Each time that the arena has doubled, and when it is used up. */
 static void arena_sweep(void)
 {
 	for (uint32_t i = 0; i < CONN_MAX; i++) {
@@ -97,7 +99,7 @@ static void arena_sweep(void)
 			nr_known += pid != 0;
 			nr_gone += process_is_gone(pid);
 		}
-		if (nr_known == 0 || nr_gone != nr_known || (int)nr_known != load_relaxed(&c->nr_holders))
+		if (nr_known == 0 || nr_gone != nr_known || (int)nr_known != load_relaxed(&c->nr_maps))
 			continue;
 		if (compare_exchange(&c->live, &live, 0))
 			arena_push(c);
@@ -126,6 +128,38 @@ static void holder_forget(struct conn *c, int pid)
 	}
 }
 
+/*
+ * The process's end: it does not hold the connection any more, but may look at it until it is gone. Its number stays in the
+ * record, so that a sweep finds it.
+ */
+static bool holder_flush(struct conn *c)
+{
+	if (!conn_use_flush(c))
+		return false;
+	return fetch_sub(&c->nr_holders, 1) == 1;
+}
+
+void conn_exit_flush(struct conn *c, int fd)
+{
+	bool last;
+
+	if (conn_lock_both(c) < 0)
+		return;
+	last = holder_flush(c);
+	if (last)
+		conn_end_lanes(c, fd);
+	conn_tell_summary(c, last);
+	conn_unlock_both(c);
+}
+
+bool conn_exec(struct conn *c, int fd)
+{
+	bool plain = conn_pin(c, REASON_EXEC);
+
+	conn_exit_flush(c, fd);
+	return plain;
+}
+
 bool conn_is_held_here(const struct conn *c)
 {
 	for (unsigned h = 0; h < CONN_MAX_HOLDERS; h++)
@@ -142,9 +176,10 @@ struct conn *conn_opened(enum conn_role role, bool nonblock)
 	if (!arena)
 		return NULL;
 	c = arena_pop();
-	if (!c) {
+	if (!c || (c->generation == 0 && c->index >= SWEEP_FROM && (c->index & (c->index - 1)) == 0)) {
 		arena_sweep();
-		c = arena_pop();
+		if (!c)
+			c = arena_pop();
 		if (!c)
 			return NULL;
 	}

@@ -60,7 +60,9 @@ struct lane_tx {
 	uint16_t hold_at;	/* the next send is held when voids reaches this */
 	uint16_t hold_step;
 	uint8_t gone_hint;	/* the receiver has said that it goes: the kernel's word is awaited at each send */
-	uint8_t probe_due;	/* the peer's end of the other lane was seen: a probe goes in front of the next bytes */
+	_Atomic uint8_t peer_ended;	/* the peer's end of the other lane was seen: half closed, or gone */
+	_Atomic uint8_t probe_due;	/* a probe goes in front of the next bytes */
+	uint8_t sleeps_probed;	/* probes sent while asleep for room: the next is twice as far off */
 	uint16_t sends_since_look;	/* after the peer's end: sends since the kernel's socket was asked about its health */
 };
 
@@ -105,6 +107,7 @@ struct conn {
 	_Atomic uint8_t reason;		/* enum reason: why it is on TCP; REASON_NONE while nothing speaks against a ring */
 	_Atomic uint8_t pinned;		/* reason is final */
 	_Atomic uint8_t have_addr;
+	_Atomic uint8_t have_options;	/* conn_read_options() was here */
 	_Atomic int32_t rcv_lowat;
 	_Atomic int64_t rcv_timeout_ns;	/* SO_RCVTIMEO, 0: for ever */
 	_Atomic int64_t snd_timeout_ns;
@@ -159,6 +162,12 @@ void conn_set_nonblock(struct conn *c, bool on);
 bool conn_pin(struct conn *c, enum reason why);
 /* The same for a caller that holds both lane locks; the rendezvous is the caller's to abandon. */
 bool conn_pin_locked(struct conn *c, enum reason why);
+
+/*
+ * What may have been set before there was a record: time-outs, low-water mark, O_NONBLOCK, and what a ring cannot carry. Once,
+ * before the first call that depends on it; setsockopt() and fcntl() keep the copies up to date afterwards.
+ */
+void conn_read_options(struct conn *c, int fd);
 
 /* Fills local, peer and cookie once. 0 or -errno. */
 int conn_learn_addresses(struct conn *c, int fd);
@@ -220,10 +229,18 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 ssize_t conn_recv(struct conn *c, int fd, void *buf, size_t len, int flags);
 ssize_t conn_send(struct conn *c, int fd, const void *buf, size_t len, int flags);
 ssize_t conn_sendfile(struct conn *c, int fd, int in_fd, off_t *off, size_t count);
+/* One of the two is a pipe, the other the connection. */
+ssize_t conn_splice_in(struct conn *c, int fd, int pipe_fd, size_t len, unsigned flags);
+ssize_t conn_splice_out(int pipe_fd, struct conn *c, int fd, size_t len, unsigned flags);
 int conn_shutdown(struct conn *c, int fd, int how);
 /* Bytes that FIONREAD/SIOCINQ and SIOCOUTQ report. */
 int conn_inq(struct conn *c, int fd);
 int conn_outq(struct conn *c, int fd);
+
+/* Calls between two stores of the counters into the statistics segment. */
+#define CONN_TELL_EVERY 64
+/* Stores them now, and gives the connection a row if it has none. No lane locked. */
+void conn_tell_stats(struct conn *c, int fd);
 
 /* ---- uses (conn_use.c) --------------------------------------------------------------------------------------------- */
 
@@ -305,10 +322,17 @@ short conn_ready(struct conn *c, int fd, short want, short kernel);
 bool conn_arm(struct conn *c, short want);
 bool conn_arm_edge(struct conn *c, short want, uint64_t rx_edge, uint64_t tx_edge);
 void conn_disarm(struct conn *c, short want);
+/* The same for one event, where it is known whether the bell was readable: saves a system call at the next sleep. */
+void conn_disarm_one(struct conn *c, short event, bool rung);
 int conn_bell_fd(const struct conn *c, short event);
 
 /* The peer asks this end to look: at the switch's words or at the kernel's socket. Two loads; conn_frames_try() answers. */
 bool conn_attention(const struct conn *c);
+/* Of one lane, linked. */
+bool conn_rx_attention(const struct conn *c);
+bool conn_tx_attention(const struct conn *c);
+/* Clears the tx lane's, if the lane is free, and remembers what the next send has to know. */
+void conn_take_tx_attention(struct conn *c);
 
 /*
  * Edges. rx: moves with every arrival in the ring and every end noticed, constant while the lane is on TCP, where the kernel's

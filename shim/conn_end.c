@@ -20,6 +20,14 @@
 
 #define LOOK_FRAMES 16
 
+void conn_peer_ended(struct conn *c)
+{
+	if (load_relaxed(&c->tx.peer_ended))
+		return;
+	store_relaxed(&c->tx.probe_due, 1);
+	store_relaxed(&c->tx.peer_ended, 1);
+}
+
 bool conn_look(struct conn *c, int fd)
 {
 	store_relaxed(&c->rx.looks_skipped, 0);
@@ -34,7 +42,7 @@ bool conn_look(struct conn *c, int fd)
 			return true;
 		case FRAME_END:
 			conn_rx_set(c, RX_ENDED);
-			c->tx.probe_due = 1;
+			conn_peer_ended(c);
 			ready_changed(c);
 			return true;
 		}
@@ -80,24 +88,6 @@ void conn_end_lanes(struct conn *c, int fd)
 	if (conn_tx_on_ring(c))
 		ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
 	ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_KERNEL);
-}
-
-void conn_exit_flush(struct conn *c, int fd)
-{
-	if (conn_lock_both(c) < 0)
-		return;
-	if (load_relaxed(&c->nr_holders) == 1)
-		conn_end_lanes(c, fd);
-	conn_tell_summary(c, load_relaxed(&c->nr_holders) == 1);
-	conn_unlock_both(c);
-}
-
-bool conn_exec(struct conn *c, int fd)
-{
-	if (conn_pin(c, REASON_EXEC))
-		return true;
-	conn_exit_flush(c, fd);
-	return false;
 }
 
 int conn_shutdown(struct conn *c, int fd, int how)

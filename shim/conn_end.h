@@ -16,6 +16,9 @@ struct conn;
  */
 bool conn_look(struct conn *c, int fd);
 
+/* The peer's stream has ended: is it half closed, or gone? The next send finds out. */
+void conn_peer_ended(struct conn *c);
+
 /* The peer broke the protocol: nothing that it sends is believed any more, and the program sees a reset. Rx lock held. */
 void conn_lied(struct conn *c, int fd, enum reason why);
 

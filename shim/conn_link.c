@@ -36,6 +36,7 @@ void conn_linked(struct conn *c, const uint64_t nonce[2], const uint64_t peer_no
 	store_release(&c->linked, 1);
 	log_info("connection %u: linked", c->index);
 	switch_announce(c);
+	ready_changed(c);
 }
 
 /* Whoever held the lane may have died between taking an arming away and ringing for it. */
@@ -64,7 +65,7 @@ bool conn_is_plain(const struct conn *c)
 
 static uint64_t published_tail(struct conn *c)
 {
-	return peer_read_u64(&c->link.rx.ctl->tx.tail_pos);
+	return peer_read_u64(&c->link.rx.front->tail_pos);
 }
 
 size_t conn_rx_avail(struct conn *c)
@@ -104,12 +105,29 @@ static bool writable(struct conn *c)
 	return true;
 }
 
+bool conn_rx_attention(const struct conn *c)
+{
+	return peer_read_u32(&c->link.rx.ctl->tx_state.wake) & WAKE_ATTN_MASK;
+}
+
+bool conn_tx_attention(const struct conn *c)
+{
+	return peer_read_u32(&c->link.tx.ctl->rx_state.wake) & WAKE_ATTN_MASK;
+}
+
 bool conn_attention(const struct conn *c)
 {
-	struct conn *m = (struct conn *)c;
+	return conn_is_linked(c) && (conn_rx_attention(c) || conn_tx_attention(c));
+}
 
-	return conn_is_linked(c) && ((peer_read_u32(&m->link.rx.ctl->tx.wake) |
-				      peer_read_u32(&m->link.tx.ctl->rx_state.wake)) & WAKE_ATTN_MASK);
+/* What the receiver asked for is remembered for the next send; an acknowledgement lies in its own word. */
+void conn_take_tx_attention(struct conn *c)
+{
+	if (!conn_tx_attention(c) || !lane_trylock(&c->tx.lock, load_relaxed(&c->shared)))
+		return;
+	if (ring_tx_take_attention(&c->link.tx) & WAKE_ATTN_KERNEL)
+		c->tx.gone_hint = 1;
+	lane_unlock(&c->tx.lock);
 }
 
 uint64_t conn_rx_edge(struct conn *c)
@@ -202,7 +220,8 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 
 	if (!conn_is_linked(c))
 		return kernel;
-	if (kernel & (POLLIN | POLLRDHUP | POLLHUP | POLLERR) || conn_attention(c))
+	conn_take_tx_attention(c);
+	if (kernel & (POLLIN | POLLRDHUP | POLLHUP | POLLERR) || conn_rx_attention(c))
 		conn_frames_try(c, fd);
 	if (conn_rx_on_ring(c)) {
 		if (conn_rx_avail(c) || conn_rx_ended(c) || load_relaxed(&c->rx.shut))
@@ -271,14 +290,22 @@ bool conn_arm_edge(struct conn *c, short want, uint64_t rx_edge, uint64_t tx_edg
 	return false;
 }
 
+void conn_disarm_one(struct conn *c, short event, bool rung)
+{
+	if (event & READ_EVENTS)
+		ring_rx_sleep_end(&c->link.rx, rung);
+	else
+		ring_tx_sleep_end(&c->link.tx, rung);
+}
+
 void conn_disarm(struct conn *c, short want)
 {
 	if (!conn_is_linked(c))
 		return;
 	if (want & READ_EVENTS)
-		ring_rx_sleep_end(&c->link.rx, true);
+		conn_disarm_one(c, POLLIN, true);
 	if (want & WRITE_EVENTS)
-		ring_tx_sleep_end(&c->link.tx, true);
+		conn_disarm_one(c, POLLOUT, true);
 }
 
 int conn_bell_fd(const struct conn *c, short event)

@@ -17,6 +17,7 @@
 struct use {
 	_Atomic uint32_t nr;
 	_Atomic uint32_t closing;
+	_Atomic uint32_t flushed;	/* the end of the process has been announced */
 };
 
 static struct use *uses;
@@ -36,6 +37,17 @@ void conn_use_opened(struct conn *c)
 {
 	store_relaxed(&uses[c->index].nr, 0);
 	store_relaxed(&uses[c->index].closing, 0);
+	store_relaxed(&uses[c->index].flushed, 0);
+}
+
+bool conn_use_flush(struct conn *c)
+{
+	return exchange(&uses[c->index].flushed, 1) == 0;
+}
+
+bool conn_use_flushed(const struct conn *c)
+{
+	return load_relaxed(&uses[c->index].flushed);
 }
 
 /* The link in this process: relatives keep theirs, and the record still has the values for them. */

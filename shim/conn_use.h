@@ -16,6 +16,9 @@ int conn_use_init(void);
 void conn_use_opened(struct conn *c);
 /* The caller holds a lane lock and has found the descriptor to be the connection's. */
 void conn_hold_locked(struct conn *c);
+/* The process is ending: true the first time. */
+bool conn_use_flush(struct conn *c);
+bool conn_use_flushed(const struct conn *c);
 /* The process's hold ends: at once, or with the last use. */
 void conn_use_close(struct conn *c);
 

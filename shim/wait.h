@@ -28,6 +28,15 @@ int64_t wait_deadline(int64_t timeout_ns);
  */
 int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns);
 
+/* For waits that no event ends: a millisecond, or until the deadline. Returns as wait_lane() does. */
+int wait_briefly(struct conn *c, int fd, int64_t deadline_ns);
+
+/*
+ * A one-way stream voids its own announcements: waits a moment for the acknowledgement of the one that stands, asleep for up to
+ * a millisecond if the call may block, else a fifth of that without sleeping. The caller holds a use, no lock.
+ */
+void wait_for_acknowledgement(struct conn *c, bool may_block);
+
 /*
  * How long to spin before sleeping, in nanoseconds, for a wait that could be over soon; 0: do not. Follows RINGWAY_SPIN; in
  * `auto` it learns from the results that spin_result() reports. Shared by waits on one connection and on many.

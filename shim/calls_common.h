@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RINGWAY_CALLS_COMMON_H
+#define RINGWAY_CALLS_COMMON_H
+
+/* What every data wrapper begins with: ready? ours? still plain TCP? */
+
+#include "shim/fdtab.h"
+#include "shim/guard.h"
+#include "shim/plain.h"
+#include "shim/real.h"
+
+static inline struct conn *conn_of(int fd)
+{
+	return likely(guard_ready()) ? fdtab_get(fd) : NULL;
+}
+
+/* Returns from the wrapper with the real call's result, counted, unless the lane needs more than that. */
+#define RETURN_IF_PLAIN_RX(c, fd, flags, call) \
+	do { \
+		enum plain_pass plain_pass_ = plain_rx_enter(c); \
+		if (plain_pass_ != PASS_NOT) \
+			return plain_rx_leave(c, fd, plain_pass_, call, flags); \
+	} while (0)
+
+#define RETURN_IF_PLAIN_TX(c, fd, call) \
+	do { \
+		enum plain_pass plain_pass_ = plain_tx_enter(c); \
+		if (plain_pass_ != PASS_NOT) \
+			return plain_tx_leave(c, fd, plain_pass_, call); \
+	} while (0)
+
+#endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RINGWAY_CONN_IOV_H
+#define RINGWAY_CONN_IOV_H
+
+/* Walking an iovec, and what the kernel would refuse of one. */
+
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "ringbuf/atomic.h"
+
+struct iov_walk {
+	const struct iovec *iov;
+	size_t nr;
+	size_t skip;	/* bytes of *iov that are done */
+	size_t left;	/* bytes to go, all in all */
+};
+
+/* Where no user memory can be: the first page, and above the user half. What lies between is touched and may fault. */
+static inline bool user_range_bad(const void *at, size_t len)
+{
+	uintptr_t a = (uintptr_t)at;
+
+	return len && (a < 4096 || a + len < a || a + len > (UINT64_C(1) << (sizeof(void *) == 8 ? 47 : 32)));
+}
+
+/* 0, -EMSGSIZE or -EINVAL as the kernel, -EFAULT. */
+static inline int iov_start(struct iov_walk *w, const struct iovec *iov, size_t nr)
+{
+	size_t total = 0;
+
+	if (nr > IOV_MAX)
+		return -EMSGSIZE;
+	if (nr && user_range_bad(iov, nr * sizeof(*iov)))
+		return -EFAULT;
+	for (size_t i = 0; i < nr; i++) {
+		if ((ssize_t)iov[i].iov_len < 0)
+			return -EINVAL;
+		if (user_range_bad(iov[i].iov_base, iov[i].iov_len))
+			return -EFAULT;
+		/* The kernel moves at most this much in one call and ignores the rest. */
+		if (iov[i].iov_len > 0x7ffff000 - total) {
+			total = 0x7ffff000;
+			break;
+		}
+		total += iov[i].iov_len;
+	}
+	*w = (struct iov_walk){ .iov = iov, .nr = nr, .left = total };
+	return 0;
+}
+
+/* The next piece in one stretch; its length, 0 at the end. */
+static inline size_t iov_piece(struct iov_walk *w, uint8_t **at)
+{
+	size_t len;
+
+	if (!w->left)
+		return 0;
+	while (w->skip == w->iov->iov_len) {
+		w->iov++;
+		w->nr--;
+		w->skip = 0;
+	}
+	len = w->iov->iov_len - w->skip;
+	*at = (uint8_t *)w->iov->iov_base + w->skip;
+	return len < w->left ? len : w->left;
+}
+
+/* `len` bytes, at most what iov_piece() gave, are done. */
+static inline void iov_advance(struct iov_walk *w, size_t len)
+{
+	w->skip += len;
+	w->left -= len;
+}
+
+/* The same over several pieces. */
+static inline void iov_skip(struct iov_walk *w, size_t len)
+{
+	uint8_t *at;
+
+	while (len) {
+		size_t piece = iov_piece(w, &at);
+
+		piece = piece < len ? piece : len;
+		iov_advance(w, piece);
+		len -= piece;
+	}
+}
+
+#define IOV_WINDOW 64
+
+/* The next up to IOV_WINDOW pieces, at most `cap` bytes, for a system call. Returns how many; *bytes is their sum. */
+static inline size_t iov_window(const struct iov_walk *walk, size_t cap, struct iovec out[IOV_WINDOW], size_t *bytes)
+{
+	struct iov_walk w = *walk;
+	size_t nr = 0;
+	uint8_t *at;
+
+	*bytes = 0;
+	if (w.left > cap)
+		w.left = cap;
+	while (nr < IOV_WINDOW) {
+		size_t len = iov_piece(&w, &at);
+
+		if (!len)
+			break;
+		out[nr++] = (struct iovec){ .iov_base = at, .iov_len = len };
+		*bytes += len;
+		iov_advance(&w, len);
+	}
+	return nr;
+}
+
+#endif

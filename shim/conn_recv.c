@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Receiving, on whichever road the lane is. One step takes what is there under the rx lock and never blocks; the call around
+ * it repeats steps and waits between them, with no lock held.
+ *
+ * The other road, letting a blocking call sleep inside recv() while a switch is under way, would read past S, frame and all.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "ringbuf/sys.h"
+#include "shim/conn.h"
+#include "shim/conn_end.h"
+#include "shim/conn_iov.h"
+#include "shim/conn_use.h"
+#include "shim/fdtab.h"
+#include "shim/plain.h"
+#include "shim/ready.h"
+#include "shim/switch.h"
+#include "shim/wait.h"
+
+#define LOOK_EVERY 64	/* empty reads of a ring for one look at the kernel's socket, where nothing asks for more */
+
+/* 0, or why the call is over: -EDEADLK is a signal handler inside a call of its own thread. */
+static int rx_enter(struct conn *c, int fd)
+{
+	int r = lane_lock(&c->rx.lock, load_relaxed(&c->shared));
+
+	if (r < 0)
+		return -EAGAIN;
+	if (unlikely(r > 0))
+		conn_rx_recover(c);
+	if (likely(__libc_single_threaded) || likely(fdtab_get(fd) == c))
+		return 0;
+	lane_unlock(&c->rx.lock);
+	return -EBADF;
+}
+
+/* What the stash has, as program data: it was taken for the beginning of a frame and is none. */
+static ssize_t take_stash(struct conn *c, const struct iov_walk *walk, int flags)
+{
+	struct iov_walk w = *walk;
+	size_t done = 0;
+	uint8_t *at;
+
+	while (done < c->rx.stash_len) {
+		size_t len = iov_piece(&w, &at);
+
+		if (!len)
+			break;
+		len = len < c->rx.stash_len - done ? len : c->rx.stash_len - done;
+		if (!(flags & MSG_TRUNC))
+			ring_copy(at, c->rx.stash + done, len);
+		iov_advance(&w, len);
+		done += len;
+	}
+	if (!(flags & MSG_PEEK)) {
+		for (size_t i = done; i < c->rx.stash_len; i++)
+			c->rx.stash[i - done] = c->rx.stash[i];
+		c->rx.stash_len -= (uint8_t)done;
+		fetch_add(&c->rx.tcp_bytes, done);
+	}
+	return (ssize_t)done;
+}
+
+/* At most `cap` bytes from the kernel's socket. */
+static ssize_t take_tcp(struct conn *c, int fd, const struct iov_walk *w, size_t cap, int flags, struct msghdr *m)
+{
+	struct iovec window[IOV_WINDOW];
+	struct msghdr local = { .msg_iov = window };
+	size_t bytes;
+	ssize_t n;
+
+	if (m) {
+		local.msg_name = m->msg_name;
+		local.msg_namelen = m->msg_namelen;
+		local.msg_control = m->msg_control;
+		local.msg_controllen = m->msg_controllen;
+	}
+	local.msg_iovlen = iov_window(w, cap, window, &bytes);
+	n = sys_call3(SYS_recvmsg, fd, &local, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+	if (n >= 0 && m) {
+		m->msg_namelen = local.msg_namelen;
+		m->msg_controllen = local.msg_controllen;
+		m->msg_flags = local.msg_flags & ~MSG_DONTWAIT;
+	}
+	if (n > 0 && !(flags & PLAIN_NO_BYTES))
+		plain_add(&c->rx.tcp_bytes, (uint64_t)n, lane_is_alone(load_relaxed(&c->shared)));
+	return n;
+}
+
+/* What the ring has; 0: nothing. */
+static ssize_t take_ring(struct conn *c, const struct iov_walk *walk, int flags)
+{
+	struct ring_rx *rx = &c->link.rx;
+	struct iov_walk w = *walk;
+	ssize_t avail = ring_rx_avail_min(rx, w.left);
+	uint64_t pos = rx->head_pos;
+	size_t done = 0;
+	uint8_t *at;
+
+	if (unlikely(avail < 0))
+		return avail;
+	if (w.left > (size_t)avail)
+		w.left = (size_t)avail;
+	for (size_t len; (len = iov_piece(&w, &at)); done += len) {
+		if (len > RING_STEP_BYTES)
+			len = RING_STEP_BYTES;
+		if (flags & MSG_TRUNC)
+			pos += len;
+		else
+			pos = ring_get(rx, pos, at, len);
+		if (!(flags & MSG_PEEK))
+			ring_consume_to(rx, pos);
+		iov_advance(&w, len);
+	}
+	return (ssize_t)done;
+}
+
+/* The ring is drained and its stream has ended: the error once, then what the kernel says. */
+static ssize_t take_end(struct conn *c, int fd, const struct iov_walk *w, int flags, struct msghdr *m)
+{
+	int err = exchange(&c->rx.pending_errno, 0);
+
+	if (err)
+		return -err;
+	return c->rx.dead ? 0 : take_tcp(c, fd, w, SIZE_MAX, flags, m);
+}
+
+static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int flags, struct msghdr *m)
+{
+	bool ended = load_relaxed(&c->rx.state) == RX_ENDED;
+	ssize_t n;
+
+	if (!ended || c->rx.proven) {
+		n = take_ring(c, w, flags);
+		if (n > 0)
+			return n;
+		if (n == 0 && !w->left && ring_rx_avail(&c->link.rx) > 0)
+			return 0;
+		if (n < 0)
+			conn_lied(c, fd, REASON_BAD_POSITION);
+		else if (!ended && (ring_rx_take_attention(&c->link.rx) & WAKE_ATTN_KERNEL ||
+				    load_relaxed(&c->rx.looks_skipped) >= LOOK_EVERY))
+			conn_look(c, fd);
+		else if (!ended)
+			count_add(&c->rx.looks_skipped, 1);
+		if (load_relaxed(&c->rx.state) == RX_ENDED && !ended && c->rx.proven) {
+			/* The kernel has told the end: the tail is final now, and may have moved since we looked. */
+			n = take_ring(c, w, flags);
+			if (n > 0)
+				return n;
+		}
+	}
+	if (load_relaxed(&c->rx.state) == RX_ENDED)
+		return take_end(c, fd, w, flags, m);
+	return load_relaxed(&c->rx.shut) ? 0 : -EAGAIN;
+}
+
+/* One step: bytes, 0 for the end, -EAGAIN for nothing yet, -errno. */
+static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags, struct msghdr *m)
+{
+	size_t cap;
+
+	if (load_relaxed(&c->linked)) {
+		enum rx_state s = load_relaxed(&c->rx.state);
+
+		if (s == RX_SEEK || s == RX_ACKED) {
+			ring_rx_take_attention(&c->link.rx);
+			switch_acknowledge(c, fd);
+		}
+	}
+	for (;;) {
+		switch ((enum rx_state)load_relaxed(&c->rx.state)) {
+		case RX_RING:
+		case RX_ENDED:
+			return step_ring(c, fd, w, flags, m);
+		case RX_ACKED:
+			cap = switch_read_cap(c);
+			if (cap)
+				return take_tcp(c, fd, w, cap, flags, m);
+			if (switch_take(c, fd) == TAKE_WAIT)
+				return load_relaxed(&c->rx.shut) ? 0 : -EAGAIN;
+			continue;
+		case RX_CLOSED:
+			return -EBADF;
+		default:
+			if (c->rx.stash_len)
+				return take_stash(c, w, flags);
+			return take_tcp(c, fd, w, SIZE_MAX, flags, m);
+		}
+	}
+}
+
+/* As recvmsg() leaves them for a TCP socket when it has told nothing else. */
+static void blank_header(struct msghdr *m, int flags)
+{
+	m->msg_namelen = 0;
+	m->msg_controllen = 0;
+	m->msg_flags = flags & MSG_CMSG_CLOEXEC;
+}
+
+static void after_call(struct conn *c, int fd)
+{
+	uint64_t calls = load_relaxed(&c->rx.calls) + 1;
+
+	store_relaxed(&c->rx.calls, calls);
+	if (unlikely(conn_nego_due(c)))
+		nego_poke(c, fd);
+	if (unlikely(calls % CONN_TELL_EVERY == 0))
+		conn_tell_stats(c, fd);
+}
+
+/* With a peek, or while more bytes are needed than have come, "something is there" is no reason to try again. */
+static int wait_for_more(struct conn *c, int fd, bool partial_peek, int64_t deadline)
+{
+	return partial_peek ? wait_briefly(c, fd, deadline) : wait_lane(c, fd, WAIT_RX, deadline);
+}
+
+ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr, int flags, struct msghdr *m)
+{
+	struct iov_walk w;
+	size_t low, done = 0;
+	int64_t deadline = -1;
+	ssize_t n = iov_start(&w, iov, nr);
+
+	if (n < 0)
+		return n;
+	if (unlikely(!load_relaxed(&c->have_options)))
+		conn_read_options(c, fd);
+	if (flags & MSG_OOB)
+		conn_pin(c, REASON_OOB);
+	if (flags & (MSG_OOB | MSG_ERRQUEUE))
+		return take_tcp(c, fd, &w, SIZE_MAX, flags, m);
+	low = flags & MSG_WAITALL ? w.left : (size_t)load_relaxed(&c->rcv_lowat);
+	if (low > w.left)
+		low = w.left;
+	if (m)
+		blank_header(m, flags);
+	for (;;) {
+		bool wait;
+
+		n = rx_enter(c, fd);
+		if (n < 0)
+			break;
+		n = step(c, fd, &w, flags, m);
+		if (n > 0 && flags & MSG_PEEK)
+			done = (size_t)n;
+		else if (n > 0) {
+			iov_skip(&w, (size_t)n);
+			done += (size_t)n;
+		}
+		/* A short step may have stopped where TCP ends and the ring begins, or at a window of many pieces. */
+		if (n > 0 && w.left && !(flags & MSG_PEEK) && done < low) {
+			lane_unlock(&c->rx.lock);
+			continue;
+		}
+		wait = (n == -EAGAIN || (n > 0 && done < low)) && done < (low ? low : 1) &&
+		       !(flags & MSG_DONTWAIT) && !load_relaxed(&c->nonblock);
+		if (wait)
+			conn_hold_locked(c);
+		lane_unlock(&c->rx.lock);
+		after_call(c, fd);
+		if (!wait)
+			break;
+		if (deadline < 0)
+			deadline = wait_deadline(load_relaxed(&c->rcv_timeout_ns));
+		n = wait_for_more(c, fd, flags & MSG_PEEK && done, deadline);
+		conn_drop(c);
+		if (n < 0)
+			break;
+	}
+	return done ? (ssize_t)done : n;
+}
+
+ssize_t conn_recv(struct conn *c, int fd, void *buf, size_t len, int flags)
+{
+	struct iovec iov;
+
+	/* The hot path: bytes are in the ring, nothing special is asked. */
+	if (likely(load_relaxed(&c->rx.mode) == MODE_RING) &&
+	    likely(!(flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC))) && likely(!user_range_bad(buf, len)) &&
+	    likely(load_relaxed(&c->rcv_lowat) <= 1) && likely(rx_enter(c, fd) == 0)) {
+		ssize_t n = 0;
+
+		if (likely(load_relaxed(&c->rx.state) == RX_RING))
+			n = ring_read(&c->link.rx, buf, len);
+		lane_unlock(&c->rx.lock);
+		if (likely(n > 0)) {
+			count_add(&c->rx.calls, 1);
+			if (unlikely(load_relaxed(&c->rx.calls) % CONN_TELL_EVERY == 0))
+				conn_tell_stats(c, fd);
+			return n;
+		}
+	}
+	iov = (struct iovec){ .iov_base = buf, .iov_len = len };
+	return conn_recv_iov(c, fd, &iov, 1, flags, NULL);
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Sending, on whichever road the lane is. One step gives what fits under the tx lock and never blocks; the call around it
+ * repeats steps and waits between them, with no lock held.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include "ringbuf/sys.h"
+#include "shim/conn.h"
+#include "shim/conn_end.h"
+#include "shim/conn_iov.h"
+#include "shim/conn_use.h"
+#include "shim/fdtab.h"
+#include "shim/plain.h"
+#include "shim/ready.h"
+#include "shim/switch.h"
+#include "shim/wait.h"
+
+#define HEALTH_EVERY 64	/* sends to a half-closed peer for one look at the socket, after the first few */
+#define HEALTH_FIRST 4
+
+static int tx_enter(struct conn *c, int fd)
+{
+	int r = lane_lock(&c->tx.lock, load_relaxed(&c->shared));
+
+	if (r < 0)
+		return -EAGAIN;
+	if (unlikely(r > 0))
+		conn_tx_recover(c);
+	if (likely(__libc_single_threaded) || likely(fdtab_get(fd) == c))
+		return 0;
+	lane_unlock(&c->tx.lock);
+	return -EBADF;
+}
+
+static ssize_t give_tcp(struct conn *c, int fd, const struct iov_walk *w, int flags, const struct msghdr *m)
+{
+	struct iovec window[IOV_WINDOW];
+	struct msghdr local = { .msg_iov = window };
+	size_t bytes;
+	ssize_t n;
+
+	if (m) {
+		local.msg_name = m->msg_name;
+		local.msg_namelen = m->msg_namelen;
+		local.msg_control = m->msg_control;
+		local.msg_controllen = m->msg_controllen;
+	}
+	local.msg_iovlen = iov_window(w, SIZE_MAX, window, &bytes);
+	n = sys_call3(SYS_sendmsg, fd, &local, flags | MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (n > 0)
+		plain_add(&c->tx.tcp_bytes, (uint64_t)n, lane_is_alone(load_relaxed(&c->shared)));
+	return n;
+}
+
+/* What fits into the ring; 0: nothing. A large piece is published in steps, the receiver woken after the first. */
+static ssize_t give_ring(struct conn *c, const struct iov_walk *walk)
+{
+	struct ring_tx *tx = &c->link.tx;
+	struct iov_walk w = *walk;
+	ssize_t room = ring_tx_room(tx, w.left);
+	size_t done = 0, unpublished = 0;
+	uint64_t pos = tx->tail_pos;
+	uint32_t attention = 0;
+	uint8_t *at;
+
+	if (unlikely(room < 0))
+		return room;
+	if (w.left > (size_t)room)
+		w.left = (size_t)room;
+	for (size_t len; (len = iov_piece(&w, &at)); done += len) {
+		if (len > RING_STEP_BYTES)
+			len = RING_STEP_BYTES;
+		pos = ring_put(tx, pos, at, len);
+		iov_advance(&w, len);
+		unpublished += len;
+		if (unpublished >= RING_STEP_BYTES || !w.left) {
+			ring_publish(tx, pos);
+			attention |= ring_tx_notify(tx);
+			unpublished = 0;
+		}
+	}
+	if (unlikely(attention & WAKE_ATTN_KERNEL))
+		c->tx.gone_hint = 1;
+	return (ssize_t)done;
+}
+
+/* The receiver said that it goes, or its own stream has ended: does the kernel know of more by now? */
+static void check_health(struct conn *c, int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLRDHUP };
+	struct timespec now = { 0 };
+
+	if (ring_tx_take_attention(&c->link.tx) & WAKE_ATTN_KERNEL)
+		c->tx.gone_hint = 1;
+	if (!c->tx.gone_hint) {
+		if (!load_relaxed(&c->tx.peer_ended))
+			return;
+		if (c->tx.sends_since_look++ >= HEALTH_FIRST && c->tx.sends_since_look % HEALTH_EVERY)
+			return;
+	}
+	if (sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) <= 0)
+		return;
+	if (p.revents & (POLLERR | POLLHUP) || (c->tx.gone_hint && p.revents & POLLRDHUP))
+		conn_tx_set(c, TX_ORPHAN);
+}
+
+/* Something for a socket of the peer that may not exist any more: 0 when it is out, -EAGAIN, -errno. */
+static ssize_t write_probe(struct conn *c, int fd)
+{
+	uint8_t frame[FRAME_SIZE];
+	ssize_t n;
+
+	frame_make(frame, FRAME_PROBE, c->nonce, c->peer_nonce, 0);
+	n = sys_sendto(fd, frame + c->tx.probe_done, FRAME_SIZE - c->tx.probe_done, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	if (n < 0)
+		return n;
+	c->tx.probe_done += (uint8_t)n;
+	if (c->tx.probe_done < FRAME_SIZE)
+		return -EAGAIN;
+	c->tx.probe_done = 0;
+	return 0;
+}
+
+static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int flags, const struct msghdr *m)
+{
+	int err = exchange(&c->rx.pending_errno, 0);
+	ssize_t n;
+
+	if (unlikely(err))
+		return -err;
+	if (unlikely(c->rx.dead))
+		return -EPIPE;
+	/* Without bytes a send only asks whether the socket is well. */
+	if (!w->left)
+		return give_tcp(c, fd, w, flags, m);
+	if (load_relaxed(&c->tx.state) == TX_RING)
+		check_health(c, fd);
+	if (load_relaxed(&c->tx.state) == TX_ORPHAN) {
+		n = write_probe(c, fd);
+		return n < 0 && n != -EAGAIN ? n : (ssize_t)w->left;
+	}
+	/* In front of the bytes: who has read them has the probe in its socket, and takes it away before it closes. */
+	if (unlikely(load_relaxed(&c->tx.probe_due)) && write_probe(c, fd) == 0)
+		store_relaxed(&c->tx.probe_due, 0);
+	n = give_ring(c, w);
+	if (n < 0) {
+		lane_unlock(&c->tx.lock);
+		if (conn_lock_both(c) == 0) {
+			conn_lied(c, fd, REASON_BAD_POSITION);
+			lane_unlock(&c->rx.lock);
+		}
+		return -ECONNRESET;
+	}
+	if ((size_t)n < w->left) {
+		fetch_add(&c->tx.full_seq, 1);
+		ready_changed(c);
+	}
+	return n ? n : -EAGAIN;
+}
+
+static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags, const struct msghdr *m)
+{
+	int r;
+	ssize_t n;
+
+	switch ((enum tx_state)load_relaxed(&c->tx.state)) {
+	case TX_RING:
+	case TX_ORPHAN:
+		return step_ring(c, fd, w, flags, m);
+	case TX_SEEK:
+	case TX_ANNOUNCED:
+	case TX_FRAMING:
+		if (!load_relaxed(&c->linked))
+			break;
+		ring_tx_take_attention(&c->link.tx);
+		if (!w->left && load_relaxed(&c->tx.state) != TX_FRAMING)
+			break;
+		r = switch_before_send(c, fd);
+		if (r == 1)
+			return step_ring(c, fd, w, flags, m);
+		if (r < 0)
+			return r;
+		n = give_tcp(c, fd, w, flags, m);
+		switch_announce(c);
+		return n;
+	case TX_CLOSED:
+		return -EBADF;
+	default:
+		break;
+	}
+	return give_tcp(c, fd, w, flags, m);
+}
+
+static void raise_sigpipe(void)
+{
+	sys_call3(SYS_tgkill, sys_getpid(), sys_call0(SYS_gettid), SIGPIPE);
+}
+
+static void after_call(struct conn *c, int fd)
+{
+	uint64_t calls = load_relaxed(&c->tx.calls) + 1;
+
+	store_relaxed(&c->tx.calls, calls);
+	if (unlikely(conn_nego_due(c)))
+		nego_poke(c, fd);
+	if (unlikely(calls % CONN_TELL_EVERY == 0))
+		conn_tell_stats(c, fd);
+}
+
+static bool may_block(struct conn *c, int flags)
+{
+	return !(flags & MSG_DONTWAIT) && !load_relaxed(&c->nonblock);
+}
+
+ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr, int flags, const struct msghdr *m)
+{
+	struct iov_walk w;
+	size_t done = 0;
+	int64_t deadline = -1;
+	ssize_t n = iov_start(&w, iov, nr);
+
+	if (n < 0)
+		return n;
+	if (unlikely(!load_relaxed(&c->have_options)))
+		conn_read_options(c, fd);
+	if (flags & MSG_OOB)
+		conn_pin(c, REASON_OOB);
+	if (flags & MSG_ZEROCOPY)
+		conn_pin(c, REASON_ZEROCOPY);
+	for (;;) {
+		bool wait;
+
+		if (unlikely(load_relaxed(&c->tx.mode) == MODE_SLOW) && conn_hold(c, fd)) {
+			if (conn_is_linked(c) && switch_wants_hold(c))
+				wait_for_acknowledgement(c, may_block(c, flags));
+			conn_drop(c);
+		}
+		n = tx_enter(c, fd);
+		if (n < 0)
+			break;
+		n = step(c, fd, &w, flags & ~MSG_DONTWAIT, m);
+		if (n > 0) {
+			iov_skip(&w, (size_t)n);
+			done += (size_t)n;
+		}
+		wait = (n == -EAGAIN || (n > 0 && w.left)) && may_block(c, flags);
+		if (wait && n == -EAGAIN)
+			conn_hold_locked(c);
+		lane_unlock(&c->tx.lock);
+		after_call(c, fd);
+		if (n > 0 && w.left)
+			continue;
+		if (!wait)
+			break;
+		if (deadline < 0)
+			deadline = wait_deadline(load_relaxed(&c->snd_timeout_ns));
+		n = wait_lane(c, fd, WAIT_TX, deadline);
+		conn_drop(c);
+		if (n < 0)
+			break;
+	}
+	if (done)
+		return (ssize_t)done;
+	if (n == -EPIPE && !(flags & MSG_NOSIGNAL))
+		raise_sigpipe();
+	return n;
+}
+
+ssize_t conn_send(struct conn *c, int fd, const void *buf, size_t len, int flags)
+{
+	struct iovec iov;
+
+	/* The hot path: the ring has room for all of it, and nothing special has happened. */
+	if (likely(load_relaxed(&c->tx.mode) == MODE_RING) && likely(len - 1 < RING_STEP_BYTES) &&
+	    likely(!(flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_EOR))) && likely(!user_range_bad(buf, len)) &&
+	    likely(!load_relaxed(&c->tx.peer_ended)) && likely(!c->tx.gone_hint) && likely(tx_enter(c, fd) == 0)) {
+		struct ring_tx *tx = &c->link.tx;
+		bool sent = false;
+
+		if (likely(load_relaxed(&c->tx.state) == TX_RING) && likely(!load_relaxed(&c->rx.pending_errno)) &&
+		    likely(ring_tx_room(tx, len) >= (ssize_t)len)) {
+			ring_write(tx, buf, len);
+			if (unlikely(ring_tx_notify(tx) & WAKE_ATTN_KERNEL))
+				c->tx.gone_hint = 1;
+			sent = true;
+		}
+		lane_unlock(&c->tx.lock);
+		if (likely(sent)) {
+			count_add(&c->tx.calls, 1);
+			if (unlikely(load_relaxed(&c->tx.calls) % CONN_TELL_EVERY == 0))
+				conn_tell_stats(c, fd);
+			return (ssize_t)len;
+		}
+	}
+	iov = (struct iovec){ .iov_base = (void *)buf, .iov_len = len };
+	return conn_send_iov(c, fd, &iov, 1, flags, NULL);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* What `ringway ps` sees of a connection, stored now and then: a store per message would be a tenth of an 8-byte send. */
+#include "shim/conn.h"
+#include "shim/stats_slots.h"
+
+void conn_tell_stats(struct conn *c, int fd)
+{
+	struct stats_slot *slot = stats_slot_of(c);
+
+	if (!slot) {
+		stats_slots_open(c, fd);
+		slot = stats_slot_of(c);
+		if (!slot)
+			return;
+	}
+	stats_set(slot, tx_road, conn_tx_on_ring(c) ? ROAD_SHM : ROAD_TCP);
+	stats_set(slot, rx_road, conn_rx_on_ring(c) ? ROAD_SHM : ROAD_TCP);
+	stats_set(slot, reason, load_relaxed(&c->reason));
+	stats_set(slot, tcp_tx_bytes, load_relaxed(&c->tx.tcp_bytes));
+	stats_set(slot, tcp_rx_bytes, load_relaxed(&c->rx.tcp_bytes));
+	stats_set(slot, nr_switches, c->switches);
+	if (!conn_is_linked(c))
+		return;
+	stats_set(slot, ring_tx_bytes, load_unlocked(&c->link.tx.tail_pos));
+	stats_set(slot, ring_rx_bytes, load_unlocked(&c->link.rx.head_pos));
+}

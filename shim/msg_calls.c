@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+/* send, recv and their kin on a connection. */
+#include <errno.h>
+#include <limits.h>
+#include <time.h>
+
+#include "shim/calls_common.h"
+#include "shim/wait.h"
+
+#define VLEN_MAX 1024
+
+ssize_t __recv_chk(int fd, void *buf, size_t len, size_t size, int flags);
+ssize_t __recvfrom_chk(int fd, void *buf, size_t len, size_t size, int flags, struct sockaddr *addr, socklen_t *addr_len);
+
+/* Urgent data is outside of what a ring can carry: known at the first sign, before the call. */
+static inline void note_flags(struct conn *c, int flags)
+{
+	if (unlikely(flags & MSG_OOB))
+		conn_pin(c, REASON_OOB);
+}
+
+EXPORT ssize_t send(int fd, const void *buf, size_t len, int flags)
+{
+	struct conn *c = conn_of(fd);
+
+	if (likely(!c))
+		return real_send(fd, buf, len, flags);
+	note_flags(c, flags);
+	RETURN_IF_PLAIN_TX(c, fd, real_send(fd, buf, len, flags));
+	return as_errno(conn_send(c, fd, buf, len, flags));
+}
+
+EXPORT ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr, socklen_t addr_len)
+{
+	struct conn *c = conn_of(fd);
+
+	if (likely(!c))
+		return real_sendto(fd, buf, len, flags, addr, addr_len);
+	note_flags(c, flags);
+	RETURN_IF_PLAIN_TX(c, fd, real_sendto(fd, buf, len, flags, addr, addr_len));
+	/* A connected TCP socket ignores the address. */
+	return as_errno(conn_send(c, fd, buf, len, flags));
+}
+
+/* 0, or what the kernel says of a header before it looks at any byte. */
+static int header_fault(const struct msghdr *m)
+{
+	if (!m)
+		return -EFAULT;
+	if (m->msg_iovlen > IOV_MAX)
+		return -EMSGSIZE;
+	return (int)m->msg_namelen < 0 ? -EINVAL : 0;
+}
+
+static ssize_t send_message(struct conn *c, int fd, const struct msghdr *m, int flags)
+{
+	int fault = header_fault(m);
+
+	return fault ? fault : conn_send_iov(c, fd, m->msg_iov, m->msg_iovlen, flags, m);
+}
+
+EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+	struct conn *c = conn_of(fd);
+
+	if (likely(!c))
+		return real_sendmsg(fd, msg, flags);
+	note_flags(c, flags);
+	RETURN_IF_PLAIN_TX(c, fd, real_sendmsg(fd, msg, flags));
+	return as_errno(send_message(c, fd, msg, flags));
+}
+
+static ssize_t plain_sendmmsg(struct conn *c, int fd, enum plain_pass pass, struct mmsghdr *msgs, unsigned int nr, int flags)
+{
+	int sent = real_sendmmsg(fd, msgs, nr, flags);
+	ssize_t bytes = 0;
+
+	for (int i = 0; i < sent; i++)
+		bytes += msgs[i].msg_len;
+	plain_tx_leave(c, fd, pass, bytes);
+	return sent;
+}
+
+EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned int nr_msgs, int flags)
+{
+	struct conn *c = conn_of(fd);
+	enum plain_pass pass;
+	ssize_t n = 0;
+	unsigned int i;
+
+	if (likely(!c))
+		return real_sendmmsg(fd, msgs, nr_msgs, flags);
+	note_flags(c, flags);
+	pass = plain_tx_enter(c);
+	if (pass != PASS_NOT)
+		return (int)plain_sendmmsg(c, fd, pass, msgs, nr_msgs, flags);
+	if (nr_msgs > VLEN_MAX)
+		nr_msgs = VLEN_MAX;
+	for (i = 0; i < nr_msgs; i++) {
+		n = send_message(c, fd, &msgs[i].msg_hdr, flags);
+		if (n < 0)
+			break;
+		msgs[i].msg_len = (unsigned int)n;
+	}
+	return (int)as_errno(i ? (ssize_t)i : n);
+}
+
+EXPORT ssize_t recv(int fd, void *buf, size_t len, int flags)
+{
+	struct conn *c = conn_of(fd);
+
+	if (likely(!c))
+		return real_recv(fd, buf, len, flags);
+	note_flags(c, flags);
+	RETURN_IF_PLAIN_RX(c, fd, flags, real_recv(fd, buf, len, flags));
+	return as_errno(conn_recv(c, fd, buf, len, flags));
+}
+
+EXPORT ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *addr_len)
+{
+	struct conn *c = conn_of(fd);
+	ssize_t n;
+
+	if (likely(!c))
+		return real_recvfrom(fd, buf, len, flags, addr, addr_len);
+	note_flags(c, flags);
+	RETURN_IF_PLAIN_RX(c, fd, flags, real_recvfrom(fd, buf, len, flags, addr, addr_len));
+	n = conn_recv(c, fd, buf, len, flags);
+	if (n >= 0 && addr && addr_len)
+		*addr_len = 0;
+	return as_errno(n);
+}
+
+EXPORT ssize_t __recv_chk(int fd, void *buf, size_t len, size_t size, int flags)
+{
+	return len > size ? real___recv_chk(fd, buf, len, size, flags) : recv(fd, buf, len, flags);
+}
+
+EXPORT ssize_t __recvfrom_chk(int fd, void *buf, size_t len, size_t size, int flags, struct sockaddr *addr,
+			      socklen_t *addr_len)
+{
+	if (len > size)
+		return real___recvfrom_chk(fd, buf, len, size, flags, addr, addr_len);
+	return recvfrom(fd, buf, len, flags, addr, addr_len);
+}
+
+static ssize_t recv_message(struct conn *c, int fd, struct msghdr *m, int flags)
+{
+	int fault = header_fault(m);
+
+	return fault ? fault : conn_recv_iov(c, fd, m->msg_iov, m->msg_iovlen, flags, m);
+}
+
+EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
+{
+	struct conn *c = conn_of(fd);
+
+	if (likely(!c))
+		return real_recvmsg(fd, msg, flags);
+	note_flags(c, flags);
+	RETURN_IF_PLAIN_RX(c, fd, flags, real_recvmsg(fd, msg, flags));
+	return as_errno(recv_message(c, fd, msg, flags));
+}
+
+static ssize_t plain_recvmmsg(struct conn *c, int fd, enum plain_pass pass, struct mmsghdr *msgs, unsigned int nr, int flags,
+			      struct timespec *timeout)
+{
+	int got = real_recvmmsg(fd, msgs, nr, flags, timeout);
+	ssize_t bytes = 0;
+
+	for (int i = 0; i < got; i++)
+		bytes += msgs[i].msg_len;
+	plain_rx_leave(c, fd, pass, bytes, flags);
+	return got;
+}
+
+EXPORT int recvmmsg(int fd, struct mmsghdr *msgs, unsigned int nr_msgs, int flags, struct timespec *timeout)
+{
+	struct conn *c = conn_of(fd);
+	enum plain_pass pass;
+	int64_t end = WAIT_FOREVER;
+	ssize_t n = 0;
+	unsigned int i;
+
+	if (likely(!c))
+		return real_recvmmsg(fd, msgs, nr_msgs, flags, timeout);
+	note_flags(c, flags);
+	pass = plain_rx_enter(c);
+	if (pass != PASS_NOT)
+		return (int)plain_recvmmsg(c, fd, pass, msgs, nr_msgs, flags, timeout);
+	if (nr_msgs > VLEN_MAX)
+		nr_msgs = VLEN_MAX;
+	if (timeout)
+		end = now_ns() + timeout->tv_sec * INT64_C(1000000000) + timeout->tv_nsec;
+	for (i = 0; i < nr_msgs; i++) {
+		n = recv_message(c, fd, &msgs[i].msg_hdr, flags & ~MSG_WAITFORONE);
+		if (n < 0)
+			break;
+		msgs[i].msg_len = (unsigned int)n;
+		/* As the kernel has it: the time-out is looked at between messages, never while one is waited for. */
+		if (now_ns() >= end) {
+			i++;
+			break;
+		}
+		if (flags & MSG_WAITFORONE)
+			flags |= MSG_DONTWAIT;
+	}
+	return (int)as_errno(i ? (ssize_t)i : n);
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RINGWAY_PLAIN_H
+#define RINGWAY_PLAIN_H
+
+/*
+ * A data call on a lane that is on TCP and not being moved: the real call, and a count. What a program pays whose peer has no
+ * Ringway: a look-up, a test, an addition.
+ *
+ * While a rendezvous is still possible the calls inside the kernel are counted as well, so that nobody declares the count of
+ * bytes to be S while a call is about to change it. A thread that is cancelled in there leaves the count too high: the
+ * lane then stays on TCP.
+ */
+
+#include <sys/socket.h>
+
+#include "shim/conn.h"
+#include "shim/nego.h"
+
+enum plain_pass {
+	PASS_NOT,	/* not this way */
+	PASS_COUNT,	/* pinned: only count the bytes */
+	PASS_COUNT_IN,	/* counted among the calls inside */
+};
+
+/* Flags with which a received byte does not leave the stream. */
+#define PLAIN_NO_BYTES (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB)
+
+static inline void plain_add(_Atomic uint64_t *to, uint64_t n, bool alone)
+{
+	if (likely(alone))
+		count_add(to, n);
+	else
+		fetch_add(to, n);
+}
+
+static inline enum plain_pass plain_enter(struct conn *c, _Atomic uint8_t *mode, _Atomic int32_t *in_calls)
+{
+	uint8_t m = load_relaxed(mode);
+
+	if (m == MODE_PINNED)
+		return PASS_COUNT;
+	if (m != MODE_PLAIN)
+		return PASS_NOT;
+	if (likely(lane_is_alone(load_relaxed(&c->shared)))) {
+		count_add(in_calls, 1);
+		return PASS_COUNT_IN;
+	}
+	/* In before the second look; pairs with conn_tx_set() and conn_rx_set(), which look at in_calls after they store. */
+	fetch_add(in_calls, 1);
+	m = load_acquire(mode);
+	if (likely(m == MODE_PLAIN))
+		return PASS_COUNT_IN;
+	fetch_sub(in_calls, 1);
+	return m == MODE_PINNED ? PASS_COUNT : PASS_NOT;
+}
+
+static inline bool conn_nego_due(struct conn *c)
+{
+	return nego_due(&c->nego, load_relaxed(&c->tx.calls) + load_relaxed(&c->rx.calls),
+			load_relaxed(&c->tx.tcp_bytes) + load_relaxed(&c->rx.tcp_bytes));
+}
+
+static inline void plain_leave(struct conn *c, int fd, enum plain_pass pass, ssize_t n, _Atomic int32_t *in_calls,
+			       _Atomic uint64_t *bytes, _Atomic uint64_t *calls)
+{
+	bool alone = lane_is_alone(load_relaxed(&c->shared));
+
+	if (n > 0)
+		plain_add(bytes, (uint64_t)n, alone);
+	if (pass != PASS_COUNT_IN)
+		return;
+	if (likely(alone))
+		count_add(in_calls, -1);
+	else
+		fetch_sub(in_calls, 1);
+	plain_add(calls, 1, alone);
+	if (unlikely(conn_nego_due(c)))
+		nego_poke(c, fd);
+}
+
+static inline enum plain_pass plain_rx_enter(struct conn *c)
+{
+	return plain_enter(c, &c->rx.mode, &c->rx.in_calls);
+}
+
+static inline ssize_t plain_rx_leave(struct conn *c, int fd, enum plain_pass pass, ssize_t n, int flags)
+{
+	plain_leave(c, fd, pass, flags & PLAIN_NO_BYTES ? 0 : n, &c->rx.in_calls, &c->rx.tcp_bytes, &c->rx.calls);
+	return n;
+}
+
+static inline enum plain_pass plain_tx_enter(struct conn *c)
+{
+	return plain_enter(c, &c->tx.mode, &c->tx.in_calls);
+}
+
+static inline ssize_t plain_tx_leave(struct conn *c, int fd, enum plain_pass pass, ssize_t n)
+{
+	plain_leave(c, fd, pass, n, &c->tx.in_calls, &c->tx.tcp_bytes, &c->tx.calls);
+	return n;
+}
+
+#endif

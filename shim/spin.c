@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How long to spin before sleeping. Spinning pays where the answer comes sooner than a wake-up costs, and where the CPU has
+ * nothing else to do. `auto` learns both from results, for the process as a whole: hits raise the budget towards a
+ * wake-up's cost, misses halve it, and a budget that has come to nothing is tried again after a growing number of waits. A spin
+ * that took far longer than its budget was preempted: the machine is oversubscribed, and spinning takes the CPU from
+ * the very thread that is waited for.
+ */
+#include <sched.h>
+#include <time.h>
+
+#include "ringbuf/atomic.h"
+#include "ringbuf/sys.h"
+#include "shim/options.h"
+#include "shim/wait.h"
+
+#define BUDGET_MAX_NS 50000u
+#define BUDGET_START_NS 20000u
+#define BUDGET_TRY_NS 5000u
+#define BUDGET_LEAST_NS 2500u
+#define PREEMPTED_NS 100000u
+#define SKIP_MAX 1024u
+#define CHECKS_PER_CLOCK 16
+
+/* Races between threads only make it learn a little worse. */
+static struct {
+	_Atomic uint32_t nr_cpus;	/* 0: not asked yet */
+	_Atomic uint32_t budget_ns;
+	_Atomic uint32_t skip;		/* waits until the next try, while the budget is 0 */
+	_Atomic uint32_t next_skip;
+} spin;
+
+int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static uint32_t usable_cpus(void)
+{
+	uint64_t mask[128 / 8] = { 0 };
+	long bytes = sys_call3(SYS_sched_getaffinity, 0, sizeof(mask), mask);
+	uint32_t nr = 0;
+
+	for (long i = 0; i < bytes / 8; i++)
+		nr += (uint32_t)__builtin_popcountll(mask[i]);
+	return nr ? nr : 1;
+}
+
+uint32_t spin_budget_ns(void)
+{
+	uint32_t skip;
+
+	if (options.spin_us != OPTION_SPIN_AUTO)
+		return options.spin_us > UINT32_MAX / 1000 ? UINT32_MAX : (uint32_t)options.spin_us * 1000;
+	if (unlikely(!load_relaxed(&spin.nr_cpus))) {
+		store_relaxed(&spin.budget_ns, BUDGET_START_NS);
+		store_relaxed(&spin.next_skip, 16);
+		store_relaxed(&spin.nr_cpus, usable_cpus());
+	}
+	if (load_relaxed(&spin.nr_cpus) == 1)
+		return 0;
+	if (load_relaxed(&spin.budget_ns))
+		return load_relaxed(&spin.budget_ns);
+	skip = load_relaxed(&spin.skip);
+	if (skip) {
+		store_relaxed(&spin.skip, skip - 1);
+		return 0;
+	}
+	return BUDGET_TRY_NS;
+}
+
+static void give_up_for_a_while(uint32_t waits)
+{
+	store_relaxed(&spin.budget_ns, 0);
+	store_relaxed(&spin.skip, waits);
+	store_relaxed(&spin.next_skip, waits * 2 > SKIP_MAX ? SKIP_MAX : waits * 2);
+}
+
+void spin_result(bool hit, uint32_t spent_ns)
+{
+	uint32_t budget = load_relaxed(&spin.budget_ns);
+
+	if (options.spin_us != OPTION_SPIN_AUTO)
+		return;
+	if (spent_ns > PREEMPTED_NS + budget) {
+		give_up_for_a_while(load_relaxed(&spin.next_skip));
+	} else if (hit) {
+		uint32_t wanted = spent_ns * 4 + BUDGET_TRY_NS;
+
+		if (wanted > budget)
+			budget = budget / 2 + wanted / 2;
+		store_relaxed(&spin.budget_ns, budget > BUDGET_MAX_NS ? BUDGET_MAX_NS : budget);
+		store_relaxed(&spin.next_skip, 16);
+	} else if (budget / 2 < BUDGET_LEAST_NS) {
+		give_up_for_a_while(load_relaxed(&spin.next_skip));
+	} else {
+		store_relaxed(&spin.budget_ns, budget / 2);
+	}
+}
+
+bool spin_until(bool (*ready)(void *arg), void *arg)
+{
+	uint32_t budget = spin_budget_ns();
+	int64_t start, spent = 0;
+	bool hit = false;
+
+	if (!budget)
+		return false;
+	start = now_ns();
+	while (!hit && spent < budget) {
+		for (int i = 0; i < CHECKS_PER_CLOCK && !hit; i++) {
+			hit = ready(arg);
+			if (!hit)
+				cpu_relax();
+		}
+		spent = now_ns() - start;
+	}
+	spin_result(hit, spent > UINT32_MAX ? UINT32_MAX : (uint32_t)spent);
+	return hit;
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Waiting inside a data call. Signals: the sleep is a real ppoll(), so a handler runs as it always would, and whether the call
+ * goes on afterwards is decided as the kernel does for recv() and send(): it is restarted for handlers with SA_RESTART unless a
+ * timeout is set. ppoll() itself always ends with EINTR and does not say for which handler; where the program has handlers of
+ * both kinds, the restarting ones are kept out of the sleep by its mask, and a signalfd ends it when one of them is due.
+ */
+#include "shim/wait.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <time.h>
+
+#include "ringbuf/sys.h"
+#include "shim/conn.h"
+#include "shim/conn_end.h"
+#include "shim/nego.h"
+#include "shim/real.h"
+#include "shim/signals.h"
+#include "shim/switch.h"
+
+#define SECOND_NS INT64_C(1000000000)
+#define BRIEFLY_NS 1000000
+#define HOLD_ASLEEP_NS 1000000
+#define HOLD_AWAKE_NS 200000
+#define PROBE_FIRST_NS 200000000
+#define KERNEL_SIGSET 8
+
+int64_t wait_deadline(int64_t timeout_ns)
+{
+	return timeout_ns ? now_ns() + timeout_ns : WAIT_FOREVER;
+}
+
+struct waiter {
+	struct conn *c;
+	enum wait_for what;
+};
+
+/* Worth another step? A few loads. */
+static bool has_news(void *arg)
+{
+	struct waiter *w = arg;
+	struct conn *c = w->c;
+
+	if (w->what == WAIT_TX)
+		return conn_tx_room(c) >= ring_tx_low_water(&c->link.tx, SIZE_MAX) || conn_tx_attention(c);
+	return conn_rx_avail(c) || conn_rx_attention(c) || load_relaxed(&c->rx.shut) ||
+	       load_relaxed(&c->rx.state) != RX_RING;
+}
+
+static bool worth_spinning(const struct waiter *w)
+{
+	return w->what == WAIT_RX ? load_relaxed(&w->c->rx.state) == RX_RING : load_relaxed(&w->c->tx.state) == TX_RING;
+}
+
+/* What to sleep on besides the bell, and for how long at most. */
+static short kernel_events(struct conn *c, enum wait_for what, int64_t *limit_ns)
+{
+	*limit_ns = WAIT_FOREVER;
+	if (what == WAIT_RX)
+		return POLLIN;
+	if (!conn_tx_on_ring(c))
+		return POLLOUT;
+	/*
+	 * The end of the peer's stream is level-true for ever: asked for until it has been seen. From then on only a probe
+	 * can tell a peer that reads slowly from one that is gone; a lost one is repeated at growing distance.
+	 */
+	if (!load_relaxed(&c->tx.peer_ended))
+		return POLLRDHUP;
+	*limit_ns = (int64_t)PROBE_FIRST_NS << c->tx.sleeps_probed;
+	return 0;
+}
+
+static struct timespec timespec_of(int64_t ns)
+{
+	return (struct timespec){ .tv_sec = ns / SECOND_NS, .tv_nsec = ns % SECOND_NS };
+}
+
+/* What decides about EINTR, gathered before the sleep. */
+struct interruption {
+	int signal_fd;		/* readable: a restarting handler is due; -1: not needed */
+	sigset_t mask;		/* for the sleep, if signal_fd is there */
+	bool timed;
+};
+
+static void to_sigset(sigset_t *set, uint64_t bits)
+{
+	for (int sig = 1; sig <= 64; sig++)
+		if (bits & UINT64_C(1) << (sig - 1))
+			sigaddset(set, sig);
+}
+
+static void interruption_prepare(struct interruption *in, bool timed)
+{
+	uint64_t restart = signals_restart_mask(), now_masked = 0;
+
+	in->timed = timed;
+	in->signal_fd = -1;
+	if (timed || !restart || !signals_norestart_mask())
+		return;
+	in->signal_fd = (int)sys_call4(SYS_signalfd4, -1, &restart, KERNEL_SIGSET, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (in->signal_fd < 0)
+		return;
+	sys_call4(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &now_masked, KERNEL_SIGSET);
+	sigemptyset(&in->mask);
+	to_sigset(&in->mask, now_masked | restart);
+}
+
+static void interruption_done(struct interruption *in)
+{
+	if (in->signal_fd >= 0)
+		sys_close(in->signal_fd);
+}
+
+/* The sleep was interrupted: is the call over? */
+static int interrupted(const struct interruption *in)
+{
+	if (in->timed || in->signal_fd >= 0 || !signals_restart_mask() || signals_norestart_mask())
+		return -EINTR;
+	return 0;
+}
+
+static int sleep_on(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, bool *rung)
+{
+	enum { OWN, BELL, NEGO, SIGNAL, NR };
+	struct pollfd p[NR];
+	struct interruption in;
+	struct timespec left, *timeout = NULL;
+	int64_t limit_ns, until = deadline_ns;
+	bool timed = load_relaxed(what == WAIT_RX ? &c->rcv_timeout_ns : &c->snd_timeout_ns) != 0;
+	int err = errno, nr;
+
+	p[OWN] = (struct pollfd){ .fd = fd, .events = kernel_events(c, what, &limit_ns) };
+	p[BELL] = (struct pollfd){ .fd = conn_bell_fd(c, what == WAIT_RX ? POLLIN : POLLOUT), .events = POLLIN };
+	p[NEGO] = (struct pollfd){ .fd = nego_wait_fd(c), .events = POLLIN };
+	interruption_prepare(&in, timed);
+	p[SIGNAL] = (struct pollfd){ .fd = in.signal_fd, .events = POLLIN };
+	if (limit_ns != WAIT_FOREVER && now_ns() + limit_ns < until)
+		until = now_ns() + limit_ns;
+	if (until != WAIT_FOREVER) {
+		int64_t ns = until - now_ns();
+
+		left = timespec_of(ns > 0 ? ns : 0);
+		timeout = &left;
+	}
+	nr = real_ppoll(p, NR, timeout, in.signal_fd >= 0 ? &in.mask : NULL);
+	nr = nr < 0 ? -errno : nr;
+	errno = err;
+	interruption_done(&in);
+	*rung = nr > 0 && p[BELL].revents;
+	if (nr == -EINTR)
+		return interrupted(&in);
+	if (nr == 0) {
+		if (deadline_ns != WAIT_FOREVER && now_ns() >= deadline_ns)
+			return -EAGAIN;
+		if (what == WAIT_TX) {
+			store_relaxed(&c->tx.probe_due, 1);
+			if (c->tx.sleeps_probed < 8)
+				c->tx.sleeps_probed++;
+		}
+		return 0;
+	}
+	if (nr < 0)
+		return 0;
+	if (p[OWN].revents && what == WAIT_RX)
+		store_relaxed(&c->rx.looks_skipped, UINT32_MAX / 2);
+	if (p[OWN].revents && what == WAIT_TX && conn_tx_on_ring(c)) {
+		conn_peer_ended(c);
+		c->tx.sends_since_look = 0;
+	}
+	if (p[NEGO].revents)
+		nego_poke(c, fd);
+	return 0;
+}
+
+int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns)
+{
+	struct waiter w = { .c = c, .what = what };
+	short want = what == WAIT_RX ? POLLIN : POLLOUT;
+	bool linked = conn_is_linked(c);
+	bool rung = false;
+	int r;
+
+	if (linked && worth_spinning(&w) && spin_until(has_news, &w))
+		return 0;
+	if (linked && conn_arm(c, want))
+		return 0;
+	if (what == WAIT_RX && load_relaxed(&c->rx.shut) && load_relaxed(&c->rx.state) == RX_RING)
+		r = 0;
+	else
+		r = sleep_on(c, fd, what, deadline_ns, &rung);
+	if (linked)
+		conn_disarm_one(c, want, rung);
+	return r;
+}
+
+int wait_briefly(struct conn *c, int fd, int64_t deadline_ns)
+{
+	struct pollfd p = { .fd = fd };
+	struct timespec left = timespec_of(BRIEFLY_NS);
+	int err = errno, r;
+
+	r = real_ppoll(&p, 1, &left, NULL);
+	r = r < 0 ? -errno : r;
+	errno = err;
+	if (r == -EINTR && (load_relaxed(&c->rcv_timeout_ns) || signals_norestart_mask() || !signals_restart_mask()))
+		return -EINTR;
+	return deadline_ns != WAIT_FOREVER && now_ns() >= deadline_ns ? -EAGAIN : 0;
+}
+
+void wait_for_acknowledgement(struct conn *c, bool may_block)
+{
+	int64_t end = now_ns() + (may_block ? HOLD_ASLEEP_NS : HOLD_AWAKE_NS);
+
+	while (switch_wants_hold(c)) {
+		int64_t left = end - now_ns();
+		struct timespec t;
+		struct pollfd p = { .fd = conn_bell_fd(c, POLLOUT), .events = POLLIN };
+
+		if (left <= 0) {
+			switch_held_in_vain(c);
+			return;
+		}
+		if (!may_block) {
+			sys_call0(SYS_sched_yield);
+			continue;
+		}
+		conn_take_tx_attention(c);
+		if (conn_arm(c, POLLOUT)) {
+			sys_call0(SYS_sched_yield);
+			continue;
+		}
+		t = timespec_of(left);
+		sys_call5(SYS_ppoll, &p, 1, &t, NULL, KERNEL_SIGSET);
+		conn_disarm_one(c, POLLOUT, p.revents != 0);
+	}
+}
