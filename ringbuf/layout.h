@@ -4,13 +4,15 @@
  * may have loaded different builds, so every offset is asserted and SEGMENT_VERSION changes with any of them.
  *
  *      0  struct segment_header   written once by the creator, before the memfd is passed
+ *    128  struct segment_front    both lanes' tails
  *    256  struct lane_ctl[0]      lane 0: the creator (the end that accepted) sends
- *    768  struct lane_ctl[1]      lane 1: the end that connected sends
+ *    640  struct lane_ctl[1]      lane 1: the end that connected sends
  *   4096  ring of lane 0          ring_bytes
  *   4096 + ring_bytes             ring of lane 1
  *
  * Lines are 128 bytes apart: processors fetch cache lines in pairs, and two writers in one pair would disturb each other
- * as if they shared a line. Both processes can write every byte of a segment, so each word is a peer_* type: the side
+ * as if they shared a line. The two tails do share one line, on purpose: an end that answers has just read the question
+ * from it, so a round trip moves one line to and fro where two lines would be fetched and invalidated each. Both processes can write every byte of a segment, so each word is a peer_* type: the side
  * that owns it writes it, and keeps the truth in private memory.
  */
 #ifndef RINGWAY_RINGBUF_LAYOUT_H
@@ -63,19 +65,26 @@ struct segment_header {
 #define WAKE_SLEEPER (UINT32_C(1) << 16)
 #define WAKE_SLEEPERS_MAX (UINT32_C(0xffff) << 16)
 
-/* Bytes of the stream that can travel in the sender's hot line itself, beside the tail. */
-#define LANE_EXPRESS_BYTES 32
+/* What one lane shows in the front line. */
+struct lane_front {
+	peer_u64 tail_pos;     /* bytes before this position are in the ring */
+	peer_u64 express_mark; /* which bytes express[] holds, see EXPRESS_MARK() */
+	peer_u64 express[2];
+};
+
+/* The line that both ends poll. */
+struct segment_front {
+	struct lane_front lane[NR_LANES];
+	uint8_t pad[SEGMENT_LINE - 64];
+};
+
+/* The last bytes before the tail can travel beside it, so that a short message costs one line. */
+#define LANE_EXPRESS_WORDS 2
+#define LANE_EXPRESS_BYTES (LANE_EXPRESS_WORDS * 8)
+/* `len` bytes that end at `end`. The top bits of the position fall away: a writer would have to go round 2^59 bytes. */
+#define EXPRESS_MARK(end, len) ((uint64_t)(end) << 5 | (uint64_t)(len))
 
 struct lane_ctl {
-	/* The sender's hot line: the receiver polls it. */
-	struct {
-		peer_u64 tail_pos;     /* bytes before this position are in the ring */
-		peer_u32 wake;         /* the sender's state, as it waits for room */
-		peer_u32 reserved;
-		peer_u64 express_pos;  /* see ring.h: equals tail_pos while express holds the bytes before it */
-		peer_u64 express[LANE_EXPRESS_BYTES / 8];
-		uint8_t pad[SEGMENT_LINE - 24 - LANE_EXPRESS_BYTES];
-	} tx;
 	/* The receiver's position: the sender reads it only when it seems to be out of room, so storing it costs little. */
 	struct {
 		peer_u64 head_pos;     /* bytes before this position have been taken */
@@ -87,15 +96,17 @@ struct lane_ctl {
 		peer_u32 ack_seq;      /* the announcement that the receiver has agreed to */
 		uint8_t pad[SEGMENT_LINE - 8];
 	} rx_state;
-	/* The sender's words of the switch; see lane.h. */
+	/* The sender's state, and its words of the switch; see lane.h. Read by the receiver four times a lap. */
 	struct {
-		peer_u64 announce_at;  /* S, a count of bytes of the TCP stream */
+		peer_u32 wake;         /* the sender's state, as it waits for room */
 		peer_u32 announce_seq; /* 0 = never announced */
+		peer_u64 announce_at;  /* S, a count of bytes of the TCP stream */
 		peer_u32 void_seq;     /* announcements up to this one are void */
-		uint8_t pad[SEGMENT_LINE - 16];
+		uint8_t pad[SEGMENT_LINE - 20];
 	} tx_state;
 };
 
+#define SEGMENT_FRONT_OFFSET SEGMENT_LINE
 #define SEGMENT_LANE_OFFSET(lane) (2 * SEGMENT_LINE + (lane) * sizeof(struct lane_ctl))
 #define SEGMENT_RING_OFFSET(lane, ring_bytes) (SEGMENT_CTL_BYTES + (uint64_t)(lane) * (ring_bytes))
 #define SEGMENT_BYTES(ring_bytes) SEGMENT_RING_OFFSET(NR_LANES, ring_bytes)
@@ -104,12 +115,13 @@ _Static_assert(sizeof(peer_u64) == 8 && sizeof(peer_u32) == 4, "words have no hi
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "words work between processes");
 _Static_assert(sizeof(struct segment_header) == 32, "ABI");
 _Static_assert(offsetof(struct segment_header, segment_bytes) == 24, "ABI");
-_Static_assert(sizeof(struct lane_ctl) == 4 * SEGMENT_LINE, "ABI");
-_Static_assert(offsetof(struct lane_ctl, tx.express_pos) == 16, "ABI");
-_Static_assert(offsetof(struct lane_ctl, tx.pad) <= 64, "tail and express bytes share one cache line");
-_Static_assert(offsetof(struct lane_ctl, rx.head_pos) == SEGMENT_LINE, "ABI");
-_Static_assert(offsetof(struct lane_ctl, rx_state.wake) == 2 * SEGMENT_LINE, "ABI");
-_Static_assert(offsetof(struct lane_ctl, tx_state.announce_at) == 3 * SEGMENT_LINE, "ABI");
+_Static_assert(sizeof(struct lane_front) == 32, "ABI: both lanes share one cache line");
+_Static_assert(sizeof(struct segment_front) == SEGMENT_LINE, "ABI");
+_Static_assert(LANE_EXPRESS_BYTES < 32, "a length fits beside the position in a mark");
+_Static_assert(sizeof(struct lane_ctl) == 3 * SEGMENT_LINE, "ABI");
+_Static_assert(offsetof(struct lane_ctl, rx_state.wake) == SEGMENT_LINE, "ABI");
+_Static_assert(offsetof(struct lane_ctl, tx_state.wake) == 2 * SEGMENT_LINE, "ABI");
+_Static_assert(offsetof(struct lane_ctl, tx_state.announce_at) == 2 * SEGMENT_LINE + 8, "ABI");
 _Static_assert(SEGMENT_LANE_OFFSET(NR_LANES) <= SEGMENT_CTL_BYTES, "the control words fit in front of the rings");
 
 #endif

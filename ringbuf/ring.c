@@ -8,22 +8,33 @@ static void bells_init(struct ring_bells *bells)
 	bells->bell_fd = -1;
 }
 
-void ring_tx_init(struct ring_tx *tx, struct lane_ctl *ctl, void *data, uint32_t ring_bytes)
+void ring_tx_init(struct ring_tx *tx, struct lane_front *front, struct lane_ctl *ctl, void *data, uint32_t ring_bytes)
 {
 	memset(tx, 0, sizeof(*tx));
 	tx->data = data;
+	tx->front = front;
 	tx->ctl = ctl;
 	tx->mask = ring_bytes - 1;
+	tx->other_pos = &tx->answered;
 	bells_init(&tx->bells);
 }
 
-void ring_rx_init(struct ring_rx *rx, struct lane_ctl *ctl, const void *data, uint32_t ring_bytes)
+void ring_rx_init(struct ring_rx *rx, struct lane_front *front, struct lane_ctl *ctl, const void *data,
+		  uint32_t ring_bytes)
 {
 	memset(rx, 0, sizeof(*rx));
 	rx->data = data;
+	rx->front = front;
 	rx->ctl = ctl;
 	rx->mask = ring_bytes - 1;
+	rx->other_pos = &rx->answered;
 	bells_init(&rx->bells);
+}
+
+void ring_tie(struct ring_tx *tx, struct ring_rx *rx)
+{
+	tx->other_pos = &rx->head_pos;
+	rx->other_pos = &tx->tail_pos;
 }
 
 /*
@@ -32,7 +43,9 @@ void ring_rx_init(struct ring_rx *rx, struct lane_ctl *ctl, const void *data, ui
  */
 void ring_tx_recover(struct ring_tx *tx)
 {
-	peer_publish_u64(&tx->ctl->tx.tail_pos, tx->tail_pos);
+	/* The dead may have left half an express message; a length of 0 marks none. */
+	peer_publish_u64(&tx->front->express_mark, 0);
+	peer_publish_u64(&tx->front->tail_pos, tx->tail_pos);
 	bell_ring(tx->bells.bell_fd, &tx->bells.peer);
 }
 
@@ -56,13 +69,39 @@ int ring_tx_refresh(struct ring_tx *tx)
 	return 0;
 }
 
+/*
+ * The unread bytes, if they are one short message that still lies beside its tail. Pairs with ring_express(): the mark is read
+ * last, and names this tail only if no later message has begun to overwrite the words. A peer that writes nonsense here gives
+ * us other bytes, which it could have put into the ring as well.
+ */
+static void rx_express(struct ring_rx *rx, uint64_t tail)
+{
+	struct lane_front *front = rx->front;
+	uint64_t len = tail - rx->head_pos;
+
+	rx->express_len = 0;
+	if (len > LANE_EXPRESS_BYTES || peer_read_u64(&front->express_mark) != EXPRESS_MARK(tail, len))
+		return;
+	for (size_t i = 0; i < LANE_EXPRESS_WORDS; i++)
+		rx->express[i] = load_relaxed(&front->express[i].peer_word);
+	fence_acquire();
+	if (load_relaxed(&front->express_mark.peer_word) != EXPRESS_MARK(tail, len))
+		return;
+	rx->express_pos = rx->head_pos;
+	rx->express_len = (uint32_t)len;
+}
+
 /* Pairs with ring_publish(): the bytes before the tail are there. A tail may not go back, nor pass a full ring. */
 int ring_rx_refresh(struct ring_rx *rx)
 {
-	uint64_t tail = peer_read_u64(&rx->ctl->tx.tail_pos);
+	uint64_t tail = peer_read_u64(&rx->front->tail_pos);
 
 	if (unlikely(!pos_within(tail, rx->tail_seen, rx->head_pos + rx->mask + 1)))
 		return -EPROTO;
-	rx->tail_seen = tail;
+	if (tail != rx->tail_seen) {
+		rx->tail_seen = tail;
+		rx->answered = load_unlocked(rx->other_pos);
+		rx_express(rx, tail);
+	}
 	return 0;
 }

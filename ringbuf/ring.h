@@ -23,6 +23,8 @@
 #define RING_STEP_BYTES (UINT32_C(1) << 14)
 /* After so many reads in a row without sleeping a receiver promises a membarrier, see WAKE_POLLING. */
 #define RING_POLLING_AFTER 64
+/* Pauses between two looks of a receiver that does not wait for an answer. */
+#define RING_RELAX 4
 
 /* What both halves need to wake the peer and to be woken. */
 struct ring_bells {
@@ -44,28 +46,43 @@ struct ring_counts {
 
 struct ring_tx {
 	uint8_t *data;
+	struct lane_front *front;
 	struct lane_ctl *ctl;
 	uint64_t mask;      /* size - 1 */
-	uint64_t tail_pos;  /* the truth; ctl->tx.tail_pos is for the peer */
+	uint64_t tail_pos;  /* the truth; front->tail_pos is for the peer */
 	uint64_t head_seen; /* the last head that was read and found good */
+	uint64_t answered;  /* *other_pos at the last send: has anything been received since? */
+	const uint64_t *other_pos; /* the head_pos of the same end's ring_rx, in the same record */
 	struct ring_bells bells;
 	struct ring_counts counts;
 };
 
 struct ring_rx {
 	const uint8_t *data;
+	struct lane_front *front;
 	struct lane_ctl *ctl;
 	uint64_t mask;
 	uint64_t head_pos;  /* the truth; ctl->rx.head_pos is for the peer */
 	uint64_t tail_seen; /* the last tail that was read and found good */
+	uint64_t answered;  /* *other_pos when something last came: has anything been sent since? */
+	const uint64_t *other_pos; /* the tail_pos of the same end's ring_tx */
+	uint64_t express_pos; /* express[] holds the express_len bytes from here on, valid while that is head_pos */
+	uint32_t express_len;
 	_Atomic uint32_t streak; /* reads since the last sleep, up to RING_POLLING_AFTER */
+	uint64_t express[LANE_EXPRESS_WORDS];
 	struct ring_bells bells;
 	struct ring_counts counts;
 };
 
-/* Both start at position 0. `data` is the lane's ring, `ring_bytes` a power of two. */
-void ring_tx_init(struct ring_tx *tx, struct lane_ctl *ctl, void *data, uint32_t ring_bytes);
-void ring_rx_init(struct ring_rx *rx, struct lane_ctl *ctl, const void *data, uint32_t ring_bytes);
+/*
+ * Both start at position 0. `data` is the lane's ring, `ring_bytes` a power of two. A pair that serves one end may be tied
+ * with ring_tie(), so that each can tell an answer from a stream.
+ */
+void ring_tx_init(struct ring_tx *tx, struct lane_front *front, struct lane_ctl *ctl, void *data, uint32_t ring_bytes);
+void ring_rx_init(struct ring_rx *rx, struct lane_front *front, struct lane_ctl *ctl, const void *data,
+		  uint32_t ring_bytes);
+
+void ring_tie(struct ring_tx *tx, struct ring_rx *rx);
 
 /*
  * After a holder of the lane died in the middle: publishes our truth again and rings the peer's bell, whatever its wake word
@@ -168,11 +185,42 @@ static inline uint64_t ring_put(struct ring_tx *tx, uint64_t pos, const void *bu
 	return pos + len;
 }
 
+/*
+ * Is this send the first one since something was received? Then the peer is most likely polling for it. In a stream it is not:
+ * there it has older bytes to take, and the fewer stores go to the line that it polls, the better.
+ */
+static inline bool ring_tx_is_answer(struct ring_tx *tx)
+{
+	uint64_t other = *tx->other_pos;
+
+	if (other == tx->answered)
+		return false;
+	tx->answered = other;
+	return true;
+}
+
+/*
+ * Puts a short message beside the tail that is about to be published, so that a receiver that waits for it finds both in the
+ * one line that it polls. The bytes are in the ring as well; this is only a copy that arrives sooner. The mark goes
+ * first and the tail last, so a receiver that finds them equal has seen no byte of a later message (rx_express()).
+ */
+static inline void ring_express(struct ring_tx *tx, uint64_t end, const void *buf, size_t len)
+{
+	struct lane_front *front = tx->front;
+	uint64_t words[LANE_EXPRESS_WORDS] = { 0 };
+
+	store_relaxed(&front->express_mark.peer_word, EXPRESS_MARK(end, len));
+	fence_release();
+	ring_copy(words, buf, len);
+	for (size_t i = 0; i < LANE_EXPRESS_WORDS; i++)
+		store_relaxed(&front->express[i].peer_word, words[i]);
+}
+
 /* Everything before `pos` is the peer's from now on. Pairs with ring_rx_refresh(). Follow it with ring_tx_notify(). */
 static inline void ring_publish(struct ring_tx *tx, uint64_t pos)
 {
 	tx->tail_pos = pos;
-	peer_publish_u64(&tx->ctl->tx.tail_pos, pos);
+	peer_publish_u64(&tx->front->tail_pos, pos);
 }
 
 /*
@@ -202,8 +250,12 @@ static inline ssize_t ring_write(struct ring_tx *tx, const void *buf, size_t len
 	if (len > (size_t)room)
 		len = (size_t)room;
 	if (likely(len <= RING_STEP_BYTES)) {
+		uint64_t end = ring_put(tx, tx->tail_pos, buf, len);
+
+		if (len <= LANE_EXPRESS_BYTES && ring_tx_is_answer(tx))
+			ring_express(tx, end, buf, len);
 		if (likely(len))
-			ring_publish(tx, ring_put(tx, tx->tail_pos, buf, len));
+			ring_publish(tx, end);
 		return (ssize_t)len;
 	}
 	while (done < len) {
@@ -253,7 +305,9 @@ static inline uint64_t ring_get(const struct ring_rx *rx, uint64_t pos, void *bu
 	uint64_t off = pos & rx->mask;
 	uint64_t straight = rx->mask + 1 - off;
 
-	if (likely(len <= straight)) {
+	if (pos == rx->express_pos && len <= rx->express_len)
+		ring_copy(buf, rx->express, len);
+	else if (likely(len <= straight)) {
 		ring_copy(buf, rx->data + off, len);
 	} else {
 		memcpy(buf, rx->data + off, straight);
@@ -296,6 +350,18 @@ static inline void ring_consume_to(struct ring_rx *rx, uint64_t pos)
 static inline void ring_consume(struct ring_rx *rx, size_t len)
 {
 	ring_consume_to(rx, rx->head_pos + len);
+}
+
+/*
+ * Between two looks at an empty ring. An end that has sent since something came expects an answer and looks again at once. One that only
+ * receives lets a few messages gather: each look takes the line away from the sender, who needs it for the next one.
+ */
+static inline void ring_rx_relax(const struct ring_rx *rx)
+{
+	int left = load_unlocked(rx->other_pos) != rx->answered ? 1 : RING_RELAX;
+
+	while (left--)
+		cpu_relax();
 }
 
 /* Takes up to `len` bytes: their number, 0 when empty, -EPROTO. */

@@ -39,6 +39,11 @@ static inline struct lane_ctl *segment_ctl(const struct segment *seg, enum lane_
 	return (struct lane_ctl *)(seg->base + SEGMENT_LANE_OFFSET(lane));
 }
 
+static inline struct lane_front *segment_front(const struct segment *seg, enum lane_index lane)
+{
+	return &((struct segment_front *)(seg->base + SEGMENT_FRONT_OFFSET))->lane[lane];
+}
+
 static inline uint8_t *segment_ring(const struct segment *seg, enum lane_index lane)
 {
 	return seg->base + SEGMENT_RING_OFFSET(lane, seg->ring_bytes);

@@ -46,7 +46,7 @@ uint32_t ring_tx_notify_slow(struct ring_tx *tx)
 
 uint32_t ring_rx_notify_slow(struct ring_rx *rx)
 {
-	return wake_peer(&rx->ctl->tx.wake, &rx->bells, &rx->counts);
+	return wake_peer(&rx->ctl->tx_state.wake, &rx->bells, &rx->counts);
 }
 
 /*
@@ -147,8 +147,8 @@ bool ring_rx_sleep_begin_past(struct ring_rx *rx, uint64_t tail_pos)
 
 	store_relaxed(&rx->streak, 0);
 	was_polling = arm(word, &rx->bells, &rx->counts);
-	if (peer_read_u64(&rx->ctl->tx.tail_pos) != tail_pos ||
-	    peer_read_u32(&rx->ctl->tx.wake) & WAKE_ATTN_MASK) {
+	if (peer_read_u64(&rx->front->tail_pos) != tail_pos ||
+	    peer_read_u32(&rx->ctl->tx_state.wake) & WAKE_ATTN_MASK) {
 		arm_found(word, &rx->bells, drained || was_polling, was_clear || drained);
 		return true;
 	}
@@ -163,7 +163,7 @@ void ring_rx_sleep_end(struct ring_rx *rx, bool rung)
 
 bool ring_tx_sleep_begin(struct ring_tx *tx, size_t want)
 {
-	peer_u32 *word = &tx->ctl->tx.wake;
+	peer_u32 *word = &tx->ctl->tx_state.wake;
 	bool was_clear = load_relaxed(&tx->bells.bell_due) == BELL_CLEAR;
 	unsigned drained = drain_due(word, &tx->bells);
 	uint64_t queued;
@@ -182,7 +182,7 @@ bool ring_tx_sleep_begin(struct ring_tx *tx, size_t want)
 
 bool ring_tx_sleep_begin_words(struct ring_tx *tx)
 {
-	peer_u32 *word = &tx->ctl->tx.wake;
+	peer_u32 *word = &tx->ctl->tx_state.wake;
 	bool was_clear = load_relaxed(&tx->bells.bell_due) == BELL_CLEAR;
 	unsigned drained = drain_due(word, &tx->bells);
 
@@ -197,7 +197,7 @@ bool ring_tx_sleep_begin_words(struct ring_tx *tx)
 
 void ring_tx_sleep_end(struct ring_tx *tx, bool rung)
 {
-	sleep_end(&tx->ctl->tx.wake, &tx->bells, rung);
+	sleep_end(&tx->ctl->tx_state.wake, &tx->bells, rung);
 }
 
 /* Only from AWAKE with nobody asleep: whoever sleeps needs ARMED, or is about to be woken. */
@@ -234,7 +234,7 @@ void ring_rx_leave_polling(struct ring_rx *rx)
 
 void ring_tx_raise_attention(struct ring_tx *tx, uint32_t flags)
 {
-	fetch_or(&tx->ctl->tx.wake.peer_word, flags & WAKE_ATTN_MASK);
+	fetch_or(&tx->ctl->tx_state.wake.peer_word, flags & WAKE_ATTN_MASK);
 	ring_tx_notify_slow(tx);
 }
 
@@ -258,5 +258,5 @@ uint32_t ring_tx_take_attention(struct ring_tx *tx)
 
 uint32_t ring_rx_take_attention(struct ring_rx *rx)
 {
-	return take_attention(&rx->ctl->tx.wake);
+	return take_attention(&rx->ctl->tx_state.wake);
 }

@@ -127,6 +127,72 @@ static void peeks_in_one_piece_up_to_the_wrap(void **state)
 	pair_close(pair);
 }
 
+/* A question, then answers of every length around the express limit, and a second one on top of the first. */
+static void answers_arrive_whole_whether_express_or_not(void **state)
+{
+	size_t i, len, second;
+
+	for (i = 0; i < NR_STARTS; i++) {
+		struct pair *pair = pair_open(FIXTURE_RING_BYTES);
+		struct ring_link *asks = &pair->attacher, *answers = &pair->creator;
+		uint8_t out[64], in[64];
+
+		pair_start_at(pair, starts[i].pos);
+		for (len = 1; len <= LANE_EXPRESS_BYTES + 2; len++) {
+			for (second = 0; second <= LANE_EXPRESS_BYTES + 2; second++) {
+				fill(out, sizeof(out), (unsigned)(len * 31 + second));
+				assert_int_equal(ring_write(&asks->tx, "?", 1), 1);
+				assert_int_equal(ring_read(&answers->rx, in, 9), 1);
+				assert_int_equal(ring_write(&answers->tx, out, len), len);
+				if (second & 1)
+					assert_int_equal(ring_rx_avail(&asks->rx), len);
+				assert_int_equal(ring_write(&answers->tx, out + len, second), second);
+				memset(in, 0, sizeof(in));
+				assert_int_equal(ring_rx_avail_min(&asks->rx, len + second), len + second);
+				assert_int_equal(ring_read(&asks->rx, in, 1), 1);
+				assert_int_equal(ring_read(&asks->rx, in + 1, sizeof(in) - 1), len + second - 1);
+				assert_memory_equal(in, out, len + second);
+			}
+		}
+		pair_close(pair);
+	}
+}
+
+/* The words beside the tail are the peer's to write: whatever stands there, lengths and positions stay right. */
+static void takes_no_length_from_the_express_words(void **state)
+{
+	static const uint64_t marks[] = { 0, UINT64_MAX, EXPRESS_MARK(3, 3), EXPRESS_MARK(3, 31), EXPRESS_MARK(4, 16) };
+	size_t i;
+
+	for (i = 0; i < sizeof(marks) / sizeof(marks[0]); i++) {
+		struct pair *pair = pair_open(FIXTURE_RING_BYTES);
+		struct ring_rx *rx = &pair->attacher.rx;
+		uint8_t in[64];
+
+		assert_int_equal(ring_write(&pair->creator.tx, "abc", 3), 3);
+		peer_publish_u64(&rx->front->express_mark, marks[i]);
+		assert_int_equal(ring_read(rx, in, sizeof(in)), 3);
+		assert_int_equal(ring_read(rx, in, sizeof(in)), 0);
+		assert_true(rx->head_pos == 3);
+		pair_close(pair);
+	}
+}
+
+static void forgets_the_express_words_of_a_dead_holder(void **state)
+{
+	struct pair *pair = pair_open(FIXTURE_RING_BYTES);
+	struct ring_tx *tx = &pair->creator.tx;
+	uint8_t in[8];
+
+	/* It had written the mark and other bytes than those that its successor sends to the same position. */
+	ring_express(tx, 4, "dead", 4);
+	ring_tx_recover(tx);
+	ring_publish(tx, ring_put(tx, tx->tail_pos, "live", 4));
+	assert_int_equal(ring_read(&pair->attacher.rx, in, 8), 4);
+	assert_memory_equal(in, "live", 4);
+	pair_close(pair);
+}
+
 static void looks_again_only_for_more_than_is_known(void **state)
 {
 	struct pair *pair = pair_open(FIXTURE_RING_BYTES);
@@ -190,7 +256,7 @@ static void refuses_positions_that_cannot_be(void **state)
 				assert_int_equal(ring_tx_room(tx, FIXTURE_RING_BYTES), -EPROTO);
 			}
 
-			peer_publish_u64(&rx->ctl->tx.tail_pos, claim);
+			peer_publish_u64(&rx->front->tail_pos, claim);
 			if (claims[j].tail_good) {
 				assert_int_equal(ring_rx_refresh(rx), 0);
 				assert_true(rx->tail_seen == claim);
@@ -222,7 +288,7 @@ static void never_leaves_the_ring_whatever_the_peer_writes(void **state)
 		peer_publish_u64(&tx->ctl->rx.head_pos, claim);
 		ret = ring_write(tx, big, (size_t)rand_r(&seed) % sizeof(big));
 		assert_true(ret == -EPROTO || (ret >= 0 && ret <= FIXTURE_RING_BYTES));
-		peer_publish_u64(&rx->ctl->tx.tail_pos, claim);
+		peer_publish_u64(&rx->front->tail_pos, claim);
 		ret = ring_read(rx, big, (size_t)rand_r(&seed) % sizeof(big));
 		assert_true(ret == -EPROTO || (ret >= 0 && ret <= FIXTURE_RING_BYTES));
 	}
@@ -238,7 +304,7 @@ static void publishes_again_what_a_dead_holder_left(void **state)
 
 	/* It died between its two stores. */
 	ring_write(tx, "abcd", 4);
-	peer_publish_u64(&tx->ctl->tx.tail_pos, 0);
+	peer_publish_u64(&tx->front->tail_pos, 0);
 	assert_int_equal(ring_rx_avail(rx), 0);
 	ring_tx_recover(tx);
 	assert_int_equal(ring_read(rx, in, 4), 4);
@@ -324,6 +390,64 @@ static void carries_a_stream_between_processes_whole(void **state)
 	pair_close(pair);
 }
 
+/*
+ * Both ways at once: short questions and answers, mixed with runs of several, so that express messages are overtaken while
+ * they are read. Every byte is known to both ends.
+ */
+#define TALKS 200000
+
+static bool talk(struct ring_link *link, bool asks)
+{
+	uint64_t out = 0, in = 0;
+	unsigned seed = 5;
+	uint8_t buf[96];
+	int i, j, turn;
+
+	for (i = 0; i < TALKS; i++) {
+		int messages = rand_r(&seed) % 8 ? 1 : rand_r(&seed) % 6;
+		size_t len = 1 + (size_t)rand_r(&seed) % 20;
+
+		for (turn = 0; turn < 2; turn++) {
+			for (j = 0; j < messages; j++) {
+				size_t k, got = 0;
+
+				if ((turn == 0) == asks) {
+					for (k = 0; k < len; k++)
+						buf[k] = stream_byte(out++);
+					while (ring_write(&link->tx, buf, len) == 0)
+						sched_yield();
+					continue;
+				}
+				while (got < len) {
+					ssize_t ret = ring_read(&link->rx, buf + got, len - got);
+
+					if (ret < 0)
+						return false;
+					if (!ret)
+						sched_yield();
+					got += (size_t)ret;
+				}
+				for (k = 0; k < len; k++)
+					if (buf[k] != stream_byte(in++))
+						return false;
+			}
+		}
+	}
+	return true;
+}
+
+static void carries_a_conversation_between_processes_whole(void **state)
+{
+	struct pair *pair = pair_open(FIXTURE_RING_BYTES);
+	pid_t answers = fork_bound();
+
+	if (!answers)
+		_exit(talk(&pair->attacher, false) ? 0 : 1);
+	assert_true(talk(&pair->creator, true));
+	assert_int_equal(exit_status(answers), 0);
+	pair_close(pair);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -332,11 +456,15 @@ int main(void)
 		cmocka_unit_test(takes_what_fits_and_says_full),
 		cmocka_unit_test(publishes_nothing_before_it_is_told_to),
 		cmocka_unit_test(peeks_in_one_piece_up_to_the_wrap),
+		cmocka_unit_test(answers_arrive_whole_whether_express_or_not),
+		cmocka_unit_test(takes_no_length_from_the_express_words),
+		cmocka_unit_test(forgets_the_express_words_of_a_dead_holder),
 		cmocka_unit_test(looks_again_only_for_more_than_is_known),
 		cmocka_unit_test(refuses_positions_that_cannot_be),
 		cmocka_unit_test(never_leaves_the_ring_whatever_the_peer_writes),
 		cmocka_unit_test(publishes_again_what_a_dead_holder_left),
 		cmocka_unit_test(carries_a_stream_between_processes_whole),
+		cmocka_unit_test(carries_a_conversation_between_processes_whole),
 	};
 
 	alarm(50);

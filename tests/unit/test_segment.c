@@ -64,7 +64,7 @@ static void is_the_same_memory_at_both_ends(void **state)
 	for (lane = 0; lane < NR_LANES; lane++) {
 		assert_int_equal(segment_ring(&theirs, lane)[4095], 0x40 + lane);
 		assert_int_equal(peer_read_u64(&segment_ctl(&theirs, lane)->rx.head_pos), 77 + lane);
-		assert_int_equal(peer_read_u64(&segment_ctl(&theirs, lane)->tx.tail_pos), 0);
+		assert_int_equal(peer_read_u64(&segment_front(&theirs, lane)->tail_pos), 0);
 	}
 	segment_close(&mine);
 	segment_close(&theirs);

@@ -173,7 +173,7 @@ static void a_liar_gets_an_error_in_each_operation(void **state)
 	const struct transport_ops *ops = pair->creator.ops;
 	uint8_t buf[FIXTURE_RING_BYTES];
 
-	peer_publish_u64(&pair->creator.rx.ctl->tx.tail_pos, FIXTURE_RING_BYTES + 1);
+	peer_publish_u64(&pair->creator.rx.front->tail_pos, FIXTURE_RING_BYTES + 1);
 	assert_int_equal(ops->recv(&pair->creator, buf, 1), -EPROTO);
 	assert_int_equal(ops->peek(&pair->creator, 0, buf, 1), -EPROTO);
 	assert_int_equal(ops->avail(&pair->creator, 1), -EPROTO);

@@ -13,7 +13,7 @@ static uint32_t rx_word(const struct pair *pair)
 
 static uint32_t tx_word(const struct pair *pair)
 {
-	return peer_read_u32(&pair->creator.tx.ctl->tx.wake);
+	return peer_read_u32(&pair->creator.tx.ctl->tx_state.wake);
 }
 
 /* A publication and the look that belongs to it. */
@@ -87,7 +87,7 @@ static void does_not_sleep_on_a_lie(void **state)
 {
 	struct pair *pair = pair_open(FIXTURE_RING_BYTES);
 
-	peer_publish_u64(&pair->attacher.rx.ctl->tx.tail_pos, UINT64_MAX);
+	peer_publish_u64(&pair->attacher.rx.front->tail_pos, UINT64_MAX);
 	assert_true(ring_rx_sleep_begin(&pair->attacher.rx));
 	assert_int_equal(ring_rx_avail(&pair->attacher.rx), -EPROTO);
 	peer_publish_u64(&pair->creator.tx.ctl->rx.head_pos, 1);
@@ -435,7 +435,7 @@ static void survives_any_wake_word(void **state)
 		struct pair *pair = pair_open(FIXTURE_RING_BYTES);
 
 		peer_publish_u32(&pair->attacher.rx.ctl->rx_state.wake, words[i]);
-		peer_publish_u32(&pair->creator.tx.ctl->tx.wake, words[i]);
+		peer_publish_u32(&pair->creator.tx.ctl->tx_state.wake, words[i]);
 		send_bytes(pair, FIXTURE_RING_BYTES);
 		ring_rx_sleep_begin(&pair->attacher.rx);
 		ring_rx_sleep_end(&pair->attacher.rx, true);
