@@ -110,37 +110,38 @@ static inline uint64_t ring_rx_bytes(const struct ring_rx *rx)
 	return rx->mask + 1;
 }
 
-/* Copies whose length is most often tiny: two overlapping moves instead of a call. */
+/* At most 16 bytes: two overlapping moves instead of a call. */
+static inline void ring_copy_short(uint8_t *to, const uint8_t *from, size_t len)
+{
+	if (len >= 8) {
+		uint64_t first, last;
+
+		memcpy(&first, from, 8);
+		memcpy(&last, from + len - 8, 8);
+		memcpy(to, &first, 8);
+		memcpy(to + len - 8, &last, 8);
+	} else if (len >= 4) {
+		uint32_t first, last;
+
+		memcpy(&first, from, 4);
+		memcpy(&last, from + len - 4, 4);
+		memcpy(to, &first, 4);
+		memcpy(to + len - 4, &last, 4);
+	} else if (len) {
+		uint8_t first = from[0], middle = from[len / 2], last = from[len - 1];
+
+		to[0] = first;
+		to[len / 2] = middle;
+		to[len - 1] = last;
+	}
+}
+
 static inline void ring_copy(void *to, const void *from, size_t len)
 {
-	if (likely(len <= 16)) {
-		uint8_t *t = to;
-		const uint8_t *f = from;
-
-		if (len >= 8) {
-			uint64_t first, last;
-
-			memcpy(&first, f, 8);
-			memcpy(&last, f + len - 8, 8);
-			memcpy(t, &first, 8);
-			memcpy(t + len - 8, &last, 8);
-		} else if (len >= 4) {
-			uint32_t first, last;
-
-			memcpy(&first, f, 4);
-			memcpy(&last, f + len - 4, 4);
-			memcpy(t, &first, 4);
-			memcpy(t + len - 4, &last, 4);
-		} else if (len) {
-			uint8_t first = f[0], middle = f[len / 2], last = f[len - 1];
-
-			t[0] = first;
-			t[len / 2] = middle;
-			t[len - 1] = last;
-		}
-		return;
-	}
-	memcpy(to, from, len);
+	if (likely(len <= 16))
+		ring_copy_short(to, from, len);
+	else
+		memcpy(to, from, len);
 }
 
 /*
@@ -211,7 +212,7 @@ static inline void ring_express(struct ring_tx *tx, uint64_t end, const void *bu
 
 	store_relaxed(&front->express_mark.peer_word, EXPRESS_MARK(end, len));
 	fence_release();
-	ring_copy(words, buf, len);
+	ring_copy_short((uint8_t *)words, buf, len);
 	for (size_t i = 0; i < LANE_EXPRESS_WORDS; i++)
 		store_relaxed(&front->express[i].peer_word, words[i]);
 }
@@ -306,7 +307,7 @@ static inline uint64_t ring_get(const struct ring_rx *rx, uint64_t pos, void *bu
 	uint64_t straight = rx->mask + 1 - off;
 
 	if (pos == rx->express_pos && len <= rx->express_len)
-		ring_copy(buf, rx->express, len);
+		ring_copy_short(buf, (const uint8_t *)rx->express, len);
 	else if (likely(len <= straight)) {
 		ring_copy(buf, rx->data + off, len);
 	} else {
