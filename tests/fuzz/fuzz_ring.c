@@ -29,28 +29,36 @@ enum step {
 struct end {
 	struct ring_tx tx;
 	struct ring_rx rx;
+	struct lane_front *tx_front, *rx_front;
 	struct lane_ctl *tx_ctl, *rx_ctl;
 	uint8_t *tx_data, *rx_data;
 };
 
 static void end_open(struct end *e)
 {
+	e->tx_front = aligned_alloc(sizeof(*e->tx_front), sizeof(*e->tx_front));
+	e->rx_front = aligned_alloc(sizeof(*e->rx_front), sizeof(*e->rx_front));
 	e->tx_ctl = aligned_alloc(SEGMENT_LINE, sizeof(*e->tx_ctl));
 	e->rx_ctl = aligned_alloc(SEGMENT_LINE, sizeof(*e->rx_ctl));
 	e->tx_data = malloc(RING);
 	e->rx_data = malloc(RING);
-	fuzz_check(e->tx_ctl && e->rx_ctl && e->tx_data && e->rx_data);
+	fuzz_check(e->tx_front && e->rx_front && e->tx_ctl && e->rx_ctl && e->tx_data && e->rx_data);
+	memset(e->tx_front, 0, sizeof(*e->tx_front));
+	memset(e->rx_front, 0, sizeof(*e->rx_front));
 	memset(e->tx_ctl, 0, sizeof(*e->tx_ctl));
 	memset(e->rx_ctl, 0, sizeof(*e->rx_ctl));
 	memset(e->rx_data, 7, RING);
-	ring_tx_init(&e->tx, e->tx_ctl, e->tx_data, RING);
-	ring_rx_init(&e->rx, e->rx_ctl, e->rx_data, RING);
+	ring_tx_init(&e->tx, e->tx_front, e->tx_ctl, e->tx_data, RING);
+	ring_rx_init(&e->rx, e->rx_front, e->rx_ctl, e->rx_data, RING);
+	ring_tie(&e->tx, &e->rx);
 	e->tx.bells.bell_fd = -1;
 	e->rx.bells.bell_fd = -1;
 }
 
 static void end_close(struct end *e)
 {
+	free(e->tx_front);
+	free(e->rx_front);
 	free(e->tx_ctl);
 	free(e->rx_ctl);
 	free(e->tx_data);
@@ -119,18 +127,20 @@ static void run_step(struct end *e, enum step step, uint64_t a, uint64_t b)
 	switch (step) {
 	case SET_WORD:
 		words = (uint8_t *)(a & 1 ? e->rx_ctl : e->tx_ctl);
-		memcpy(words + a / 2 % (sizeof(struct lane_ctl) / 8) * 8, &b, 8);
+		if (a & 2)
+			memcpy(words + a / 4 % (sizeof(struct lane_ctl) / 8) * 8, &b, 8);
+		else
+			memcpy((uint8_t *)e->rx_front + a / 4 % (sizeof(struct lane_front) / 8) * 8, &b, 8);
 		break;
 	case SET_TAIL:
-		store_relaxed(&e->rx_ctl->tx.tail_pos.peer_word, e->rx.head_pos + b);
+		store_relaxed(&e->rx_front->tail_pos.peer_word, e->rx.head_pos + b);
 		break;
 	case SET_HEAD:
 		store_relaxed(&e->tx_ctl->rx.head_pos.peer_word, e->tx.tail_pos - b);
 		break;
 	case SET_EXPRESS:
-		store_relaxed(&e->rx_ctl->tx.express_pos.peer_word, e->rx.head_pos + (a & 63));
-		store_relaxed(&e->rx_ctl->tx.tail_pos.peer_word, e->rx.head_pos + (a & 63));
-		store_relaxed(&e->rx_ctl->tx.express_len.peer_word, (uint32_t)b);
+		store_relaxed(&e->rx_front->tail_pos.peer_word, e->rx.head_pos + (a & 63));
+		store_relaxed(&e->rx_front->express_mark.peer_word, EXPRESS_MARK(e->rx.head_pos + (a & 63), b & 31));
 		break;
 	case READ:
 		check_read(e, a % (2 * RING));
