@@ -361,6 +361,8 @@ void conn_fork_prepare(struct conn *const *held, unsigned nr)
 {
 	for (unsigned i = 0; i < nr; i++) {
 		store_release(&held[i]->shared, 1);
+		/* Or the child would tell, in a line of its own, what the parent has moved. */
+		conn_tell_summary(held[i], false);
 		holder_add(held[i], -1);
 	}
 }

@@ -282,7 +282,7 @@ ssize_t conn_send(struct conn *c, int fd, const void *buf, size_t len, int flags
 		bool sent = false;
 
 		if (likely(load_relaxed(&c->tx.state) == TX_RING) && likely(!load_relaxed(&c->rx.pending_errno)) &&
-		    likely(ring_tx_room(tx, len) >= (ssize_t)len)) {
+		    likely(!conn_tx_attention(c)) && likely(ring_tx_room(tx, len) >= (ssize_t)len)) {
 			ring_write(tx, buf, len);
 			if (unlikely(ring_tx_notify(tx) & WAKE_ATTN_KERNEL))
 				c->tx.gone_hint = 1;

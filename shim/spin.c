@@ -101,7 +101,7 @@ void spin_result(bool hit, uint32_t spent_ns)
 	}
 }
 
-bool spin_until(bool (*ready)(void *arg), void *arg)
+static inline bool run(bool (*ready)(void *arg), void *arg, bool relaxes)
 {
 	uint32_t budget = spin_budget_ns();
 	int64_t start, spent = 0;
@@ -113,11 +113,21 @@ bool spin_until(bool (*ready)(void *arg), void *arg)
 	while (!hit && spent < budget) {
 		for (int i = 0; i < CHECKS_PER_CLOCK && !hit; i++) {
 			hit = ready(arg);
-			if (!hit)
+			if (!hit && !relaxes)
 				cpu_relax();
 		}
 		spent = now_ns() - start;
 	}
 	spin_result(hit, spent > UINT32_MAX ? UINT32_MAX : (uint32_t)spent);
 	return hit;
+}
+
+bool spin_until(bool (*ready)(void *arg), void *arg)
+{
+	return run(ready, arg, false);
+}
+
+bool spin_until_relaxing(bool (*ready)(void *arg), void *arg)
+{
+	return run(ready, arg, true);
 }

@@ -34,26 +34,32 @@ int64_t wait_deadline(int64_t timeout_ns)
 	return timeout_ns ? now_ns() + timeout_ns : WAIT_FOREVER;
 }
 
-struct waiter {
-	struct conn *c;
-	enum wait_for what;
-};
-
-/* Worth another step? A few loads. */
-static bool has_news(void *arg)
+/* Worth another step? A few loads, and a pause if not. */
+static bool has_room(void *arg)
 {
-	struct waiter *w = arg;
-	struct conn *c = w->c;
+	struct conn *c = arg;
 
-	if (w->what == WAIT_TX)
-		return conn_tx_room(c) >= ring_tx_low_water(&c->link.tx, SIZE_MAX) || conn_tx_attention(c);
-	return conn_rx_avail(c) || conn_rx_attention(c) || load_relaxed(&c->rx.shut) ||
-	       load_relaxed(&c->rx.state) != RX_RING;
+	if (conn_tx_room(c) >= ring_tx_low_water(&c->link.tx, SIZE_MAX) || conn_tx_attention(c))
+		return true;
+	cpu_relax();
+	return false;
 }
 
-static bool worth_spinning(const struct waiter *w)
+static bool has_bytes(void *arg)
 {
-	return w->what == WAIT_RX ? load_relaxed(&w->c->rx.state) == RX_RING : load_relaxed(&w->c->tx.state) == TX_RING;
+	struct conn *c = arg;
+
+	if (conn_rx_avail(c) || conn_rx_attention(c) || load_relaxed(&c->rx.shut) || load_relaxed(&c->rx.state) != RX_RING)
+		return true;
+	ring_rx_relax(&c->link.rx);
+	return false;
+}
+
+static bool spin(struct conn *c, enum wait_for what)
+{
+	if (what == WAIT_TX)
+		return load_relaxed(&c->tx.state) == TX_RING && spin_until_relaxing(has_room, c);
+	return load_relaxed(&c->rx.state) == RX_RING && spin_until_relaxing(has_bytes, c);
 }
 
 /* What to sleep on besides the bell, and for how long at most. */
@@ -178,13 +184,12 @@ static int sleep_on(struct conn *c, int fd, enum wait_for what, int64_t deadline
 
 int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns)
 {
-	struct waiter w = { .c = c, .what = what };
 	short want = what == WAIT_RX ? POLLIN : POLLOUT;
 	bool linked = conn_is_linked(c);
 	bool rung = false;
 	int r;
 
-	if (linked && worth_spinning(&w) && spin_until(has_news, &w))
+	if (linked && spin(c, what))
 		return 0;
 	if (linked && conn_arm(c, want))
 		return 0;

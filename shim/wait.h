@@ -46,6 +46,8 @@ void spin_result(bool hit, uint32_t spent_ns);
 
 /* Runs the spin by the budget: true as soon as `ready(arg)` is, false when the budget is spent. */
 bool spin_until(bool (*ready)(void *arg), void *arg);
+/* The same for a `ready` that pauses by itself when there is nothing. */
+bool spin_until_relaxing(bool (*ready)(void *arg), void *arg);
 
 /* CLOCK_MONOTONIC, in nanoseconds. */
 int64_t now_ns(void);
