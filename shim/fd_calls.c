@@ -62,8 +62,7 @@ EXPORT int close_range(unsigned int first, unsigned int last, int flags)
 		return real_close_range(first, last, flags);
 	if (!(flags & CLOSE_RANGE_CLOEXEC))
 		for (int fd = fdtab_next(first); fd >= 0 && (unsigned int)fd <= last; fd = fdtab_next((unsigned int)fd + 1))
-			if (!fdtab_hidden(fd))
-				fd_closing(fd);
+			fd_closing(fd);
 	return close_range_around(first, last, flags);
 }
 
@@ -114,13 +113,16 @@ static void expect_exec(int fd, int to)
 /* What dup2 and dup3 do once they are known to differ. 0, or -1 and errno. */
 static int make_way(int fd, int to)
 {
-	if (fdtab_hidden(fd) || !is_open(fd))
+	if (fdtab_hidden(fd))
 		return bad_fd();
-	if (to < 0 || (unsigned long)to >= own_fd_limit())
+	expect_exec(fd, to);
+	if (!fdtab_get(to) && fdtab_other(to) == FD_MARK_NONE)
+		return 0;
+	/* Only a call that will succeed closes what stands there. */
+	if (!is_open(fd) || (unsigned long)to >= own_fd_limit())
 		return bad_fd();
 	if (fdtab_hidden(to))
 		return (int)as_errno(own_fd_evict(to));
-	expect_exec(fd, to);
 	fd_closing(to);
 	return 0;
 }

@@ -10,6 +10,57 @@
 #include "shim/ready.h"
 #include "shim/stats_slots.h"
 
+/*
+ * Changes are many and short, forks few: a change only counts itself, and a fork waits until none is left and keeps new
+ * ones out. A signal handler that forks in the middle of a change of its own thread does not wait for that one.
+ */
+static _Atomic int nr_changing;
+static _Atomic int fork_waits;
+static __thread int changing_here __attribute__((tls_model("initial-exec")));
+
+static void yield(void)
+{
+	(void)sys_call0(SYS_sched_yield);
+}
+
+static void change_begin(void)
+{
+	for (;;) {
+		fetch_add(&nr_changing, 1);
+		/* Pairs with fd_fork_prepare(): one of the two sees the other. */
+		if (likely(!load_relaxed(&fork_waits)) || changing_here)
+			break;
+		fetch_sub(&nr_changing, 1);
+		yield();
+	}
+	changing_here++;
+}
+
+static void change_end(void)
+{
+	changing_here--;
+	fetch_sub(&nr_changing, 1);
+}
+
+void fd_fork_prepare(void)
+{
+	exchange(&fork_waits, 1);
+	while (load_acquire(&nr_changing) != changing_here)
+		yield();
+}
+
+void fd_fork_done(void)
+{
+	store_release(&fork_waits, 0);
+}
+
+/* The other threads' changes, none of which was half done, are not ours. */
+void fd_fork_child(void)
+{
+	store_relaxed(&nr_changing, changing_here);
+	store_relaxed(&fork_waits, 0);
+}
+
 /* By conn->index; pages come into being as records are used. */
 static _Atomic uint32_t *nr_fds;
 
@@ -26,15 +77,19 @@ int fd_conn_init(void)
 	return nr_fds ? 0 : -ENOMEM;
 }
 
-static void conn_number_gone(struct conn *c, int fd)
+/* The number `fd` does not name c any more; the caller has counted it out. */
+static void conn_number_gone(struct conn *c, int fd, bool last)
 {
-	bool last = fetch_sub(&nr_fds[c->index], 1) == 1;
-
 	ready_forget(c, fd, last);
 	if (last) {
 		stats_slots_close(c);
 		conn_release(c, fd);
 	}
+}
+
+static bool count_out(const struct conn *c)
+{
+	return fetch_sub(&nr_fds[c->index], 1) == 1;
 }
 
 void fd_opened(int fd, enum conn_role role, bool nonblock)
@@ -44,11 +99,13 @@ void fd_opened(int fd, enum conn_role role, bool nonblock)
 	fd_forget(fd);
 	if ((unsigned int)fd >= fdtab.nr)
 		return;
+	change_begin();
 	c = conn_opened(role, nonblock);
-	if (!c)
-		return;
-	store_relaxed(&nr_fds[c->index], 1);
-	fdtab_install(fd, c);
+	if (c) {
+		store_relaxed(&nr_fds[c->index], 1);
+		fdtab_install(fd, c);
+	}
+	change_end();
 }
 
 void fd_fresh(int fd, enum fd_mark mark)
@@ -59,44 +116,56 @@ void fd_fresh(int fd, enum fd_mark mark)
 
 struct fd_copy fd_copy_begin(int fd)
 {
-	struct fd_copy what = { .conn = fdtab_get(fd) };
+	struct fd_copy what = { .conn = NULL };
 
-	if (what.conn) {
-		fetch_add(&nr_fds[what.conn->index], 1);
-		return what;
-	}
+	change_begin();
+	what.conn = fdtab_get(fd);
 	what.set = fdtab_epoll(fd);
 	what.tcp = fdtab_tcp(fd);
+	if (what.conn)
+		fetch_add(&nr_fds[what.conn->index], 1);
 	return what;
 }
 
 void fd_copy_end(const struct fd_copy *what, int copy)
 {
+	bool entered = true, last = false;
+
 	if (copy >= 0)
 		fd_forget(copy);
 	if (what->conn) {
-		if (copy < 0 || !fdtab_install(copy, what->conn))
-			conn_number_gone(what->conn, copy);
+		entered = copy >= 0 && fdtab_install(copy, what->conn);
+		if (!entered)
+			last = count_out(what->conn);
 	} else if (copy >= 0 && what->set) {
 		if (fdtab_install_epoll(copy, what->set))
 			epoll_set_dup(what->set, copy);
 	} else if (copy >= 0) {
 		fdtab_mark(copy, what->tcp ? FD_MARK_TCP : FD_MARK_NONE);
 	}
+	change_end();
+	if (!entered)
+		conn_number_gone(what->conn, copy, last);
 }
 
 static void let_go(int fd, int fd_for_records)
 {
-	struct conn *c = fdtab_remove(fd);
 	struct epoll_set *set;
+	bool last = false;
+	struct conn *c;
 
+	change_begin();
+	c = fdtab_remove(fd);
 	if (c)
-		conn_number_gone(c, fd_for_records);
+		last = count_out(c);
 	set = fdtab_remove_epoll(fd);
-	if (set)
-		epoll_set_drop(set, fd_for_records);
 	if (fdtab_tcp(fd))
 		fdtab_mark(fd, FD_MARK_NONE);
+	change_end();
+	if (c)
+		conn_number_gone(c, fd_for_records, last);
+	if (set)
+		epoll_set_drop(set, fd_for_records);
 }
 
 void fd_closing(int fd)

@@ -13,6 +13,11 @@
 
 int fd_conn_init(void);
 
+/* Around fork: no change of the table or of its counts is half done in the child. */
+void fd_fork_prepare(void);
+void fd_fork_done(void);
+void fd_fork_child(void);
+
 /* fd, new in this process, is a TCP connection. Failing leaves it the kernel's. */
 void fd_opened(int fd, enum conn_role role, bool nonblock);
 

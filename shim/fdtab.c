@@ -23,17 +23,32 @@ int fdtab_init(void)
 		return (int)addr;
 	fdtab.conns = (void *)addr;
 	fdtab.others = (void *)(addr + (long)conns_bytes);
+	store_relaxed(&fdtab.hidden_first, FDTAB_MAX);
 	fdtab.nr = FDTAB_MAX;
 	return 0;
 }
 
-/* The bound of every walk only grows. */
+static void raise_to(_Atomic uint32_t *bound, uint32_t value)
+{
+	uint32_t old = load_relaxed(bound);
+
+	while (old < value && !compare_exchange(bound, &old, value))
+		;
+}
+
+/* The bounds of walks only widen. */
 static void note_used(int fd)
 {
-	uint32_t end = load_relaxed(&fdtab.end);
+	raise_to(&fdtab.end, (uint32_t)fd + 1);
+}
 
-	while (end <= (uint32_t)fd && !compare_exchange(&fdtab.end, &end, (uint32_t)fd + 1))
+static void note_hidden(int fd)
+{
+	uint32_t first = load_relaxed(&fdtab.hidden_first);
+
+	while ((uint32_t)fd < first && !compare_exchange(&fdtab.hidden_first, &first, (uint32_t)fd))
 		;
+	raise_to(&fdtab.hidden_end, (uint32_t)fd + 1);
 }
 
 bool fdtab_install(int fd, struct conn *conn)
@@ -50,7 +65,9 @@ static bool install_other(int fd, uintptr_t word)
 {
 	if ((unsigned int)fd >= fdtab.nr)
 		return false;
-	if (word != FD_MARK_NONE)
+	if ((word & FD_MARK_BITS) == FD_MARK_HIDDEN)
+		note_hidden(fd);
+	else if (word != FD_MARK_NONE)
 		note_used(fd);
 	store_release(&fdtab.others[fd], word); /* pairs with fdtab_other() */
 	return true;
@@ -93,7 +110,7 @@ int fdtab_next(unsigned int from)
 	uint32_t end = load_relaxed(&fdtab.end);
 
 	for (uint32_t fd = from; fd < end; fd++)
-		if (fdtab_get((int)fd) || fdtab_other((int)fd) != FD_MARK_NONE)
+		if (fdtab_get((int)fd) || (fdtab_other((int)fd) != FD_MARK_NONE && !fdtab_hidden((int)fd)))
 			return (int)fd;
 	return -1;
 }
@@ -110,9 +127,9 @@ int fdtab_next_conn(unsigned int from)
 
 int fdtab_next_hidden(unsigned int from)
 {
-	uint32_t end = load_relaxed(&fdtab.end);
+	uint32_t first = load_relaxed(&fdtab.hidden_first), end = load_relaxed(&fdtab.hidden_end);
 
-	for (uint32_t fd = from; fd < end; fd++)
+	for (uint32_t fd = from > first ? from : first; fd < end; fd++)
 		if (fdtab_hidden((int)fd))
 			return (int)fd;
 	return -1;

@@ -34,7 +34,8 @@ extern struct fdtab {
 	uint32_t nr;
 	_Atomic(struct conn *) * conns;
 	_Atomic uintptr_t *others;
-	_Atomic uint32_t end;
+	_Atomic uint32_t end; /* one more than the program's highest number ever entered */
+	_Atomic uint32_t hidden_first, hidden_end; /* the hidden ones, which sit far above */
 } fdtab;
 
 int fdtab_init(void);
@@ -53,7 +54,7 @@ struct epoll_set *fdtab_remove_epoll(int fd);
 /* mark is NONE or TCP. */
 bool fdtab_mark(int fd, enum fd_mark mark);
 
-/* The lowest number of at least `from` that has an entry of any kind, or is a connection's; -1 where there is none. */
+/* The lowest number of at least `from` that has an entry but is not hidden; is a connection's; is hidden; or -1. */
 int fdtab_next(unsigned int from);
 int fdtab_next_conn(unsigned int from);
 int fdtab_next_hidden(unsigned int from);

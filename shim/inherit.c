@@ -36,6 +36,7 @@ void inherit_before_fork(void)
 	while (exchange(&forking.lock, 1))
 		(void)sys_call0(SYS_sched_yield);
 	forking.signals = signals;
+	fd_fork_prepare();
 	forking.list = fd_list_conns();
 	conn_fork_prepare(forking.list.conns, forking.list.nr);
 	epoll_fork_prepare();
@@ -49,6 +50,7 @@ static void end_fork(void)
 	uint64_t signals = forking.signals;
 
 	fd_list_free(&forking.list);
+	fd_fork_done();
 	errno = forking.kept_errno;
 	store_release(&forking.lock, 0);
 	(void)sys_call4(SYS_rt_sigprocmask, SIG_SETMASK, &signals, NULL, sizeof(signals));
@@ -80,6 +82,7 @@ void inherit_in_child(void)
 	(void)barrier_init();
 	summary_in_child();
 	stats_slots_in_child();
+	fd_fork_child();
 	nego_fork_child();
 	epoll_fork_child();
 	conn_fork_child(forking.list.conns, forking.list.nr);

@@ -7,6 +7,7 @@
 #include "shim/conn.h"
 #include "shim/own_fd.h"
 #include "shim/program.h"
+#include "shim/sandbox.h"
 
 static struct stats_writer writer;
 static int segment_fd = -1;
@@ -65,11 +66,12 @@ static void describe(const struct conn *c, int fd, struct stats_identity *identi
 	}
 }
 
+/* In a cage it does not try: one refused call could be the end of the process. */
 void stats_slots_open(struct conn *c, int fd)
 {
 	struct stats_identity identity;
 
-	if (stats_slot_of(c) || !have_segment() || conn_learn_addresses(c, fd) < 0)
+	if (stats_slot_of(c) || sandbox_why() != REASON_NONE || !have_segment() || conn_learn_addresses(c, fd) < 0)
 		return;
 	describe(c, fd, &identity);
 	(void)stats_slot_open(&writer, c->index, &identity);

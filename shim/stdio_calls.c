@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "shim/conn.h"
+#include "shim/fd_conn.h"
 #include "shim/fdtab.h"
 #include "shim/guard.h"
 
@@ -125,6 +126,20 @@ EXPORT int fileno_unlocked(FILE *file)
 	int fd = unlikely(load_relaxed(&streams)) ? stream_fd(file) : -1;
 
 	return fd >= 0 ? fd : real_fileno_unlocked(file);
+}
+
+/* Closes the descriptor inside libc, where close() is not heard. */
+EXPORT int fclose(FILE *file)
+{
+	int kept_errno = errno, fd;
+
+	if (guard_ready()) {
+		fd = real_fileno(file);
+		errno = kept_errno;
+		if (fdtab_get(fd))
+			fd_closing(fd);
+	}
+	return real_fclose(file);
 }
 
 /* Is fd a connection on a ring, which libc must not write to by itself? */

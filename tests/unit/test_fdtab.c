@@ -85,10 +85,13 @@ static void walks_in_order(void **state)
 	fdtab_mark(11, FD_MARK_TCP);
 	fdtab_install(200, conn_b);
 	assert_int_equal(fdtab_next(0), 3);
-	assert_int_equal(fdtab_next(4), 8);
-	assert_int_equal(fdtab_next(9), 11);
+	assert_int_equal(fdtab_next(4), 11);
 	assert_int_equal(fdtab_next(12), 200);
 	assert_int_equal(fdtab_next(201), -1);
+	fdtab_install_hidden(5000, NULL);
+	assert_int_equal(fdtab_next(201), -1);
+	assert_int_equal(fdtab_next_hidden(9), 5000);
+	fdtab_mark(5000, FD_MARK_NONE);
 	assert_int_equal(fdtab_next(UINT32_MAX), -1);
 	assert_int_equal(fdtab_next_conn(4), 200);
 	assert_int_equal(fdtab_next_hidden(0), 8);
