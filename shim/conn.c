@@ -360,10 +360,15 @@ void conn_release(struct conn *c, int fd)
 void conn_fork_prepare(struct conn *const *held, unsigned nr)
 {
 	for (unsigned i = 0; i < nr; i++) {
+		/* Another thread may be in the middle of linking it, for one process only. In vain in a handler that forks. */
+		bool locked = conn_lock_both(held[i]) == 0;
+
 		store_release(&held[i]->shared, 1);
 		/* Or the child would tell, in a line of its own, what the parent has moved. */
 		conn_tell_summary(held[i], false);
 		holder_add(held[i], -1);
+		if (locked)
+			conn_unlock_both(held[i]);
 	}
 }
 

@@ -21,11 +21,16 @@ static void *talker(void *arg)
 static void fork_once(int shared)
 {
 	pid_t pid = shared ? vfork() : fork();
+	int code;
 
 	MUST(pid >= 0);
 	if (pid == 0)
 		_exit(3);
-	MUST(wait_for(pid) == 3);
+	code = wait_for(pid);
+	if (code != 3) {
+		fprintf(stderr, "a child ended with %d\n", code);
+		exit(9);
+	}
 }
 
 static void *forker(void *arg)
