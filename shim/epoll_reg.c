@@ -115,18 +115,27 @@ int reg_living_fd(const struct epoll_reg *r)
 
 void reg_queue(struct epoll_reg *r)
 {
-	if (r->queued)
+	if (r->queued || r->aside)
 		return;
 	r->queued = true;
 	list_append(&r->set->queue, r, QUEUE);
 }
 
+void reg_put_aside(struct epoll_reg *r)
+{
+	if (r->queued || r->aside)
+		return;
+	r->aside = true;
+	list_append(&r->set->told, r, QUEUE);
+}
+
 void reg_unqueue(struct epoll_reg *r)
 {
-	if (!r->queued)
-		return;
-	r->queued = false;
-	list_remove(&r->set->queue, r, QUEUE);
+	if (r->queued)
+		list_remove(&r->set->queue, r, QUEUE);
+	else if (r->aside)
+		list_remove(&r->set->told, r, QUEUE);
+	r->queued = r->aside = false;
 }
 
 void reg_heat(struct epoll_reg *r)
@@ -294,11 +303,12 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 	}
 	if (!plain) {
 		/* Before the look: what comes during it must be an edge at the next one. */
-		uint64_t rx = conn_rx_edge(c), tx = conn_tx_edge(c);
+		uint64_t rx = conn_rx_edge(c), tx = conn_tx_edge(c), tail = conn_rx_tail(c);
 
-		edge |= rx != r->rx_seen || tx != r->tx_seen;
+		edge |= tail != r->tail_seen || tx != r->tx_seen;
 		r->rx_seen = rx;
 		r->tx_seen = tx;
+		r->tail_seen = tail;
 	}
 	if (asked)
 		kernel = kernel_says(fd, plain ? all : (short)(conn_kernel_events(c, all) | POLLRDHUP | POLLPRI));
@@ -379,6 +389,7 @@ static void reg_become_adopted(struct epoll_reg *r)
 	r->set->nr_adopted++;
 	r->rx_seen = conn_is_plain(r->conn) ? 0 : conn_rx_edge(r->conn);
 	r->tx_seen = conn_is_plain(r->conn) ? 0 : conn_tx_edge(r->conn);
+	r->tail_seen = conn_is_plain(r->conn) ? 0 : conn_rx_tail(r->conn);
 	reg_queue(r);
 	reg_heat(r);
 }

@@ -60,6 +60,7 @@ struct epoll_reg {
 	uint8_t state;		/* enum reg_state */
 	bool fired;		/* EPOLLONESHOT has reported: silent until EPOLL_CTL_MOD */
 	bool queued;		/* on set->queue: to be looked at by the next wait */
+	bool aside;		/* on set->told instead: told in a wait that is not over */
 	bool hot;		/* on set->hot: polled, not armed */
 	bool edge;		/* report once even if nothing new came: after ADD and MOD */
 	bool wanted;		/* the rendezvous was put off until the program re-arms this one-shot */
@@ -71,6 +72,7 @@ struct epoll_reg {
 	uint32_t kernel_events;	/* what the kernel reported since the last look */
 	uint32_t kernel_mask;	/* the kernel's word at the last look that may still hold */
 	uint64_t rx_seen, tx_seen; /* edge counts at the last look, conn_rx_edge() and conn_tx_edge() */
+	uint64_t tail_seen;	/* the arrivals among them; ends are edges of the kernel's */
 	uint32_t quiet_looks;	/* in a row while hot */
 	uint32_t armed_tick;	/* plain: set->tick when the program last armed it */
 	_Atomic uint8_t stirred;	/* on set->stirred */
@@ -97,7 +99,7 @@ struct epoll_set {
 	uint32_t turn;		/* who goes first where events do not fit: the kernel's or ours */
 	int64_t looked_ns;	/* when the kernel was last asked */
 	_Atomic(struct epoll_reg *) stirred;	/* pushed without the lock */
-	struct reg_list regs, queue, hot;
+	struct reg_list regs, queue, told, hot;
 	struct epoll_set *next_free;
 };
 
@@ -206,6 +208,7 @@ void reg_disown(struct epoll_reg *r);
 void reg_remove(struct epoll_reg *r, bool in_kernel);
 void reg_queue(struct epoll_reg *r);
 void reg_unqueue(struct epoll_reg *r);
+void reg_put_aside(struct epoll_reg *r);
 void reg_heat(struct epoll_reg *r);
 void reg_cool(struct epoll_reg *r);
 void reg_disarm(struct epoll_reg *r);

@@ -85,9 +85,9 @@ static int collect(struct epoll_set *s, struct epoll_event *events, int max)
 		if (mask) {
 			events[n].events = mask;
 			events[n++].data.u64 = r->data;
-			/* Level: looked at again by the next wait, after the others. */
+			/* Level: looked at again by the next wait, not by this. */
 			if (!(r->events & EPOLLET) && !r->fired)
-				reg_queue(r);
+				reg_put_aside(r);
 		}
 		if (r == last)
 			break;
@@ -174,6 +174,29 @@ static void drain_inner(struct epoll_set *s)
 				nego_poke(poke[i], fd);
 		}
 	} while (n == DRAIN_BATCH);
+}
+
+/*
+ * Level-triggered ones that were told go to the end. Where the events did not all fit, that is behind those, too, of which only
+ * the inner set knows yet.
+ */
+static void requeue_told(struct epoll_set *s, bool full)
+{
+	struct epoll_reg *r;
+
+	if (!s->told.first)
+		return;
+	if (full) {
+		set_unlock(s);
+		drain_inner(s);
+		set_lock(s);
+		set_take_stirred(s);
+		poll_hot(s);
+	}
+	while ((r = s->told.first) != NULL) {
+		reg_unqueue(r);
+		reg_queue(r);
+	}
 }
 
 static void note_told(struct epoll_set *s, int n, int max)
@@ -399,6 +422,7 @@ int epoll_set_wait(int epfd, struct epoll_event *events, int max, int64_t timeou
 	if (!s)
 		return sleep_in_kernel(epfd, events, max, timeout_ns, mask);
 	n = wait_entered(s, epfd, events, max, timeout_ns, mask);
+	requeue_told(s, n == max);
 	settle_locked(s);
 	epoll_set_leave(s);
 	return n;

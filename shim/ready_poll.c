@@ -279,6 +279,25 @@ static void after_sleep(struct poll_call *p)
 
 /* ---- the loop ------------------------------------------------------------------------------------------------------ */
 
+/* Nothing has happened of which only the kernel knows how it shows. */
+static bool rings_can_tell(struct poll_call *p)
+{
+	for (uint64_t i = 0; i < p->nr_items; i++) {
+		struct item *it = &p->items[i];
+		const struct pollfd *f = &p->fds[it->at];
+		bool can;
+
+		if (!conn_hold(it->conn, f->fd))
+			return false;
+		can = conn_rx_on_ring(it->conn) && !conn_rx_ended(it->conn) && !conn_attention(it->conn) &&
+		      (conn_tx_on_ring(it->conn) || !(f->events & (POLLOUT | POLLWRNORM)));
+		conn_drop(it->conn);
+		if (!can)
+			return false;
+	}
+	return true;
+}
+
 static int poll_loop(struct poll_call *p, int64_t timeout_ns, const sigset_t *mask)
 {
 	int64_t deadline = timeout_ns > 0 ? now_ns() + timeout_ns : 0, left = timeout_ns;
@@ -287,7 +306,7 @@ static int poll_loop(struct poll_call *p, int64_t timeout_ns, const sigset_t *ma
 
 	fill(p);
 	/* Rings that have something answer by themselves while the kernel was asked a moment ago. */
-	if (p->nr_items && now_ns() - looked_ns < LOOK_EVERY_NS) {
+	if (p->nr_items && rings_can_tell(p) && now_ns() - looked_ns < LOOK_EVERY_NS) {
 		n = derive(p);
 		if (n)
 			return n;
