@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """run.py [--shim SO] [--mode GLOB] [--repeat N] [--verbose] PROGRAM SCRIPT...: the differential harness.
 
+A SCRIPT is a file, or random:FIRST-LAST[:STEPS] for random scripts of these seeds.
+
 Each script runs on kernel TCP once per layout, address family and warm-up, then in every mode under the preload; the traces must
 be equal but for the rows of `deviations`. Without --shim the script is only run on kernel TCP, N times, and must give
 one and the same trace each time. Exit status 0: all equal.
@@ -19,6 +21,7 @@ sys.path.insert(0, str(HERE.parent / "support"))
 import ringway_support as support  # noqa: E402
 from director import Director  # noqa: E402
 from modes import MODES  # noqa: E402
+from random_steps import Generator  # noqa: E402
 from script import Script, read_deviations  # noqa: E402
 
 MAX_SHOWN, MAX_HANGS = 12, 2
@@ -121,12 +124,25 @@ class Runner:
     def run_tcp_only(self):
         for layout in self.script.layouts:
             for family in self.script.families:
+                if self.hangs:
+                    return
                 first = self.baseline(layout, family)
                 for _ in range(1, self.options.repeat if not self.hangs else 1):
                     again = self.play(f"tcp-{layout}", layout, family, True, lambda who: support.clean_env())
                     lines = [f"line {x[0]}: {x[1]}: {x[2]} and {y[2]}" for x, y in zip(first, again) if x != y]
                     if lines or len(first) != len(again):
                         self.complain(f"tcp-{layout}-v{family}, not deterministic", lines[:MAX_SHOWN])
+
+
+def read_scripts(words):
+    for word in words:
+        if not word.startswith("random:"):
+            yield Script.read(word)
+            continue
+        seeds, _, steps = word[len("random:"):].partition(":")
+        first, _, last = seeds.partition("-")
+        for seed in range(int(first), int(last or first) + 1):
+            yield Script(f"random-{seed}", Generator(seed).script(int(steps or 120)))
 
 
 def main():
@@ -138,16 +154,17 @@ def main():
     parser.add_argument("program")
     parser.add_argument("scripts", nargs="+")
     options = parser.parse_args()
-    failures = 0
-    for path in options.scripts:
+    failures = scripts = 0
+    for script in read_scripts(options.scripts):
+        scripts += 1
         scratch = tempfile.mkdtemp(prefix="conform-")
         try:
-            runner = Runner(options, Script.read(path), scratch)
+            runner = Runner(options, script, scratch)
             runner.run() if options.shim else runner.run_tcp_only()
             failures += runner.failures
         finally:
             shutil.rmtree(scratch)
-    print(f"{len(options.scripts)} script(s), {failures} complaint(s)")
+    print(f"{scripts} script(s), {failures} complaint(s)")
     return 1 if failures else 0
 
 

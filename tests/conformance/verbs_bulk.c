@@ -3,6 +3,8 @@
  * Steps that move much: how the bytes fall into calls depends on the moment, so only totals and sums are told.
  * fill and drain tell the amount to the director alone, since buffers differ between TCP and a ring.
  */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -217,23 +219,44 @@ void verb_pong(struct actor *a, int argc, char **argv)
 	say(a, "= ok");
 }
 
+/* Acknowledgements still to come would make room a little later. */
+static void wait_unacked(int fd)
+{
+	for (int tries = 0; tries < 100; tries++) {
+		struct tcp_info info = {0};
+		socklen_t len = sizeof(info);
+
+		if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) || !info.tcpi_unacked)
+			return;
+		poll(NULL, 0, 1);
+	}
+}
+
 void verb_fill(struct actor *a, int argc, char **argv)
 {
 	struct name *n = name_find(a, argv[1]);
 	enum { CHUNK = 10000 };
-	uint64_t total = 0;
+	uint64_t total = 0, before;
 	uint32_t sum = BYTES_SUM_START;
 	ssize_t moved;
+	int error;
 
 	/* The pattern of later sends must not depend on how much went in here: sent_pos stays. */
-	for (;;) {
-		bytes_pattern(a, n, n->sent_pos + total, a->buf, CHUNK);
-		moved = CALL(send(n->fd, a->buf, CHUNK, MSG_DONTWAIT | MSG_NOSIGNAL));
-		if (moved < 0)
-			break;
-		sum = bytes_sum(sum, a->buf, (size_t)moved);
-		total += (uint64_t)moved;
-	}
+	do {
+		before = total;
+		for (;;) {
+			bytes_pattern(a, n, n->sent_pos + total, a->buf, CHUNK);
+			moved = CALL(send(n->fd, a->buf, CHUNK, MSG_DONTWAIT | MSG_NOSIGNAL));
+			if (moved < 0)
+				break;
+			sum = bytes_sum(sum, a->buf, (size_t)moved);
+			total += (uint64_t)moved;
+		}
+		error = errno;
+		if (error == EAGAIN)
+			wait_unacked(n->fd);
+	} while (error == EAGAIN && total != before);
+	errno = error;
 	say_result(a, moved);
 	say(a, " filled%s", total ? "" : " nothing");
 	say_hidden(a, "filled=%lu sum=%08x", (unsigned long)total, sum);
