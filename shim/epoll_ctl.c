@@ -146,6 +146,7 @@ int epoll_set_ctl(int epfd, int op, int fd, struct conn *c, struct epoll_event *
 {
 	struct epoll_set *s = epoll_set_enter(epfd);
 	struct epoll_reg *r;
+	bool nested;
 	int err;
 
 	if (!s)
@@ -164,6 +165,9 @@ int epoll_set_ctl(int epfd, int op, int fd, struct conn *c, struct epoll_event *
 	} else {
 		err = -EINVAL;
 	}
+	nested = load_relaxed(&s->nested);
 	epoll_set_leave(s);
+	if (nested && (s = fdtab_epoll(epfd)) != NULL)
+		epoll_set_nest(s);
 	return err;
 }

@@ -287,12 +287,45 @@ static bool set_has_news(void *arg)
 
 /* ---- the loop ------------------------------------------------------------------------------------------------------ */
 
+/* Leaves on the queue what the next wait will tell, and tells nothing yet. True if that is anything. */
+static bool sift_queue(struct epoll_set *s)
+{
+	struct epoll_reg *r, *last;
+
+	set_take_stirred(s);
+	last = s->queue.last;
+	while ((r = s->queue.first) != NULL) {
+		bool done = r == last;
+
+		reg_unqueue(r);
+		if (reg_evaluate(r)) {
+			r->edge = true;
+			r->fired = false;
+			reg_queue(r);
+		}
+		if (!r->hot && !r->armed)
+			reg_heat(r);
+		if (done)
+			break;
+	}
+	return s->queue.first;
+}
+
 /* Whoever sleeps on the set now, or on a set around it, must not depend on this thread's coming back. */
 static void settle_locked(struct epoll_set *s)
 {
+	bool left, more;
+
 	if (load_relaxed(&s->nr_waiters) <= 0 && !load_relaxed(&s->nested))
 		return;
-	if (arm_all(s) || s->queue.first)
+	/* What comes while arming is sifted once; if it does not stop coming, a wake-up too many does no harm. */
+	left = sift_queue(s);
+	more = arm_all(s);
+	if (more) {
+		left = sift_queue(s);
+		more = arm_all(s);
+	}
+	if (left || more)
 		set_kick(s);
 }
 
@@ -437,7 +470,11 @@ int epoll_set_wait(int epfd, struct epoll_event *events, int max, int64_t timeou
 void epoll_set_nest(struct epoll_set *s)
 {
 	store_relaxed(&s->nested, 1);
-	if (set_is_plain(s) || !set_lock(s))
+	if (set_is_plain(s))
+		return;
+	/* Members say at first, and with each frame, what is no news to the program: that is sifted out. */
+	drain_inner(s);
+	if (!set_lock(s))
 		return;
 	settle_locked(s);
 	set_unlock(s);
