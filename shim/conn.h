@@ -73,6 +73,7 @@ struct lane_rx {
 	_Atomic uint8_t state;	/* enum rx_state; conn_rx_set() alone writes it */
 	_Atomic uint8_t shut;	/* shutdown(SHUT_RD) was called */
 	uint8_t proven;		/* the frame came: what lies in the ring is the TCP peer's */
+	_Atomic uint8_t told_end;	/* the peer has said, in the segment, that it ends its stream or goes */
 	uint8_t dead;		/* the stream cannot be trusted any more: the kernel's socket is not read again */
 	_Atomic int32_t in_calls;
 	_Atomic uint64_t tcp_bytes;	/* program bytes taken from the kernel */
@@ -331,6 +332,8 @@ bool conn_attention(const struct conn *c);
 /* Of one lane, linked. */
 bool conn_rx_attention(const struct conn *c);
 bool conn_tx_attention(const struct conn *c);
+/* Takes the rx lane's flags, rx lock held, and remembers an end that was told. */
+uint32_t conn_take_rx_attention(struct conn *c);
 /* Clears the tx lane's, if the lane is free, and remembers what the next send has to know. */
 void conn_take_tx_attention(struct conn *c);
 

@@ -41,13 +41,29 @@ bool conn_look(struct conn *c, int fd)
 			conn_lied(c, fd, REASON_BAD_FRAME);
 			return true;
 		case FRAME_END:
+			conn_take_rx_attention(c);
 			conn_rx_set(c, RX_ENDED);
 			conn_peer_ended(c);
+			conn_check_killed(c, fd);
 			ready_changed(c);
 			return true;
 		}
 	}
 	return false;
+}
+
+bool conn_check_killed(struct conn *c, int fd)
+{
+	if (c->rx.dead || load_relaxed(&c->rx.told_end) || c->tx.gone_hint || !conn_tx_on_ring(c) ||
+	    (peer_read_u32(&c->link.rx.ctl->tx_state.wake) | peer_read_u32(&c->link.tx.ctl->rx_state.wake)) & WAKE_ATTN_KERNEL ||
+	    conn_tx_room(c) == ring_tx_bytes(&c->link.tx))
+		return false;
+	c->rx.dead = 1;
+	store_relaxed(&c->rx.pending_errno, ECONNRESET);
+	fetch_add(&c->rx.ends, 1);
+	sys_call2(SYS_shutdown, fd, SHUT_RDWR);
+	ready_changed(c);
+	return true;
 }
 
 void conn_lied(struct conn *c, int fd, enum reason why)
@@ -85,35 +101,41 @@ void conn_end_lanes(struct conn *c, int fd)
 		return;
 	if (leaves_unread(c, fd))
 		sys_setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
-	if (conn_tx_on_ring(c))
-		ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
+	ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
 	ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_KERNEL);
 }
 
 int conn_shutdown(struct conn *c, int fd, int how)
 {
 	bool locked = conn_lock_both(c) == 0;
+	uint8_t was_shut = load_relaxed(&c->rx.shut);
 	int r;
 
+	/* Before the kernel wakes another thread's wait: it must find the lane readable. */
+	if (how == SHUT_RD || how == SHUT_RDWR)
+		store_relaxed(&c->rx.shut, 1);
 	/*
 	 * A frame that was begun and has no data behind it is left as it is: the peer finds its beginning, then the end, and
 	 * knows that it is no data. The same goes for close.
 	 */
+	if (locked && how != SHUT_RD && conn_is_linked(c))
+		ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
 	r = (int)sys_call2(SYS_shutdown, fd, how);
 	if (r == 0 && locked) {
 		if (how != SHUT_RD) {
-			bool on_ring = conn_tx_on_ring(c);
-
 			if (load_relaxed(&c->tx.mode) != MODE_PLAIN && load_relaxed(&c->tx.mode) != MODE_PINNED &&
 			    load_relaxed(&c->tx.state) != TX_SHUT)
 				conn_tx_set(c, TX_SHUT);
-			if (on_ring)
+			/* Once more: who looked between the word and the kernel's FIN has seen neither. Ours may sleep, too. */
+			if (conn_is_linked(c)) {
 				ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
+				bell_ring(c->link.tx.bells.bell_fd, &c->link.tx.bells.own);
+			}
 		}
-		if (how != SHUT_WR)
-			store_relaxed(&c->rx.shut, 1);
 		ready_changed(c);
 	}
+	if (r < 0)
+		store_relaxed(&c->rx.shut, was_shut);
 	if (locked)
 		conn_unlock_both(c);
 	return r;

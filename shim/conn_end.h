@@ -19,6 +19,13 @@ bool conn_look(struct conn *c, int fd);
 /* The peer's stream has ended: is it half closed, or gone? The next send finds out. */
 void conn_peer_ended(struct conn *c);
 
+/*
+ * The kernel told the end of the peer's stream. Did the peer die, without a word in the segment, with bytes of ours unread in its ring?
+ * Its kernel would have answered with a reset had they been in its socket: true, and the program will see one. Any lock or
+ * none held.
+ */
+bool conn_check_killed(struct conn *c, int fd);
+
 /* The peer broke the protocol: nothing that it sends is believed any more, and the program sees a reset. Rx lock held. */
 void conn_lied(struct conn *c, int fd, enum reason why);
 

@@ -51,6 +51,14 @@ ssize_t conn_sendfile(struct conn *c, int fd, int in_fd, off_t *off, size_t coun
 	return done ? (ssize_t)done : n;
 }
 
+/* What splice() says of something that is no pipe. */
+static int check_pipe(int pipe_fd)
+{
+	long r = sys_fcntl(pipe_fd, F_GETPIPE_SZ, 0);
+
+	return r == -EBADF ? -EBADF : r < 0 ? -EINVAL : 0;
+}
+
 static bool never_blocks(int pipe_fd, unsigned flags)
 {
 	return flags & SPLICE_F_NONBLOCK || sys_fcntl(pipe_fd, F_GETFL, 0) & O_NONBLOCK;
@@ -70,8 +78,10 @@ ssize_t conn_splice_in(struct conn *c, int fd, int pipe_fd, size_t len, unsigned
 {
 	uint8_t buf[PIPE_BUF];
 	ssize_t n, put;
-	int r = await_pipe(pipe_fd, POLLOUT, !never_blocks(pipe_fd, flags));
+	int r = check_pipe(pipe_fd);
 
+	if (r == 0)
+		r = await_pipe(pipe_fd, POLLOUT, !never_blocks(pipe_fd, flags));
 	if (r < 0)
 		return r;
 	if (len > sizeof(buf))
@@ -92,8 +102,10 @@ ssize_t conn_splice_out(int pipe_fd, struct conn *c, int fd, size_t len, unsigne
 	bool block = !(flags & SPLICE_F_NONBLOCK) && !load_relaxed(&c->nonblock);
 	int64_t deadline = wait_deadline(load_relaxed(&c->snd_timeout_ns));
 	ssize_t n, sent;
-	int r;
+	int r = check_pipe(pipe_fd);
 
+	if (r < 0)
+		return r;
 	while (conn_tx_on_ring(c) && conn_hold(c, fd)) {
 		room = conn_tx_room(c);
 		r = room || !block ? 0 : wait_lane(c, fd, WAIT_TX, deadline);

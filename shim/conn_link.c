@@ -120,6 +120,15 @@ bool conn_attention(const struct conn *c)
 	return conn_is_linked(c) && (conn_rx_attention(c) || conn_tx_attention(c));
 }
 
+uint32_t conn_take_rx_attention(struct conn *c)
+{
+	uint32_t flags = ring_rx_take_attention(&c->link.rx);
+
+	if (flags & WAKE_ATTN_KERNEL)
+		store_relaxed(&c->rx.told_end, 1);
+	return flags;
+}
+
 /* What the receiver asked for is remembered for the next send; an acknowledgement lies in its own word. */
 void conn_take_tx_attention(struct conn *c)
 {
@@ -154,7 +163,7 @@ int conn_frames_locked(struct conn *c, int fd)
 
 	if (!load_relaxed(&c->linked))
 		return 0;
-	ring_rx_take_attention(&c->link.rx);
+	conn_take_rx_attention(c);
 	switch_acknowledge(c, fd);
 	switch ((enum rx_state)load_relaxed(&c->rx.state)) {
 	case RX_ACKED:
@@ -224,7 +233,9 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 	if (kernel & (POLLIN | POLLRDHUP | POLLHUP | POLLERR) || conn_rx_attention(c))
 		conn_frames_try(c, fd);
 	if (conn_rx_on_ring(c)) {
-		if (conn_rx_avail(c) || conn_rx_ended(c) || load_relaxed(&c->rx.shut))
+		size_t low = (size_t)load_relaxed(&c->rcv_lowat), most = ring_rx_bytes(&c->link.rx) / 2;
+
+		if (conn_rx_avail(c) >= (low < most ? low : most) || conn_rx_ended(c) || load_relaxed(&c->rx.shut))
 			ready |= want & READ_EVENTS;
 	} else if (load_relaxed(&c->rx.state) == RX_ACKED) {
 		if (conn_rx_tcp_bytes(c, fd) || conn_rx_ended(c))
@@ -237,7 +248,8 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 	if (load_relaxed(&c->rx.pending_errno))
 		ready |= POLLERR;
 	if (conn_tx_on_ring(c)) {
-		if (writable(c))
+		/* A send would not wait: it would fail. */
+		if (kernel & (POLLERR | POLLHUP) || load_relaxed(&c->rx.pending_errno) || writable(c))
 			ready |= want & WRITE_EVENTS;
 	} else {
 		ready |= want & kernel & WRITE_EVENTS;

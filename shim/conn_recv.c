@@ -141,7 +141,7 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 			return 0;
 		if (n < 0)
 			conn_lied(c, fd, REASON_BAD_POSITION);
-		else if (!ended && (ring_rx_take_attention(&c->link.rx) & WAKE_ATTN_KERNEL ||
+		else if (!ended && (conn_take_rx_attention(c) & WAKE_ATTN_KERNEL ||
 				    load_relaxed(&c->rx.looks_skipped) >= LOOK_EVERY))
 			conn_look(c, fd);
 		else if (!ended)
@@ -167,7 +167,7 @@ static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags,
 		enum rx_state s = load_relaxed(&c->rx.state);
 
 		if (s == RX_SEEK || s == RX_ACKED) {
-			ring_rx_take_attention(&c->link.rx);
+			conn_take_rx_attention(c);
 			switch_acknowledge(c, fd);
 		}
 	}
@@ -210,6 +210,22 @@ static void after_call(struct conn *c, int fd)
 		nego_poke(c, fd);
 	if (unlikely(calls % CONN_TELL_EVERY == 0))
 		conn_tell_stats(c, fd);
+}
+
+/*
+ * Another thread has closed the descriptor while this one slept: on TCP its call would go on with the socket that it holds. What came
+ * into the ring is taken; otherwise what woke it was the end.
+ */
+static ssize_t take_after_close(struct conn *c, const struct iov_walk *w, int flags)
+{
+	ssize_t n = 0;
+
+	if (lane_lock(&c->rx.lock, load_relaxed(&c->shared)) < 0)
+		return 0;
+	if (load_relaxed(&c->linked) && c->rx.proven)
+		n = take_ring(c, w, flags);
+	lane_unlock(&c->rx.lock);
+	return n < 0 ? 0 : n;
 }
 
 /* With a peek, or while more bytes are needed than have come, "something is there" is no reason to try again. */
@@ -267,8 +283,13 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 		if (deadline < 0)
 			deadline = wait_deadline(load_relaxed(&c->rcv_timeout_ns));
 		n = wait_for_more(c, fd, flags & MSG_PEEK && done, deadline);
+		if (unlikely(fdtab_get(fd) != c)) {
+			n = take_after_close(c, &w, flags);
+			conn_drop(c);
+			return n + (ssize_t)(flags & MSG_PEEK ? 0 : done);
+		}
 		conn_drop(c);
-		if (n < 0)
+		if (n < 0 || (n == WAIT_HANDLED && done))
 			break;
 	}
 	return done ? (ssize_t)done : n;

@@ -104,6 +104,8 @@ static void check_health(struct conn *c, int fd)
 	}
 	if (sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) <= 0)
 		return;
+	if (p.revents & POLLRDHUP && conn_check_killed(c, fd))
+		return;
 	if (p.revents & (POLLERR | POLLHUP) || (c->tx.gone_hint && p.revents & POLLRDHUP))
 		conn_tx_set(c, TX_ORPHAN);
 }
@@ -139,6 +141,9 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 		return give_tcp(c, fd, w, flags, m);
 	if (load_relaxed(&c->tx.state) == TX_RING)
 		check_health(c, fd);
+	err = exchange(&c->rx.pending_errno, 0);
+	if (unlikely(err))
+		return -err;
 	if (load_relaxed(&c->tx.state) == TX_ORPHAN) {
 		n = write_probe(c, fd);
 		return n < 0 && n != -EAGAIN ? n : (ssize_t)w->left;
@@ -216,6 +221,31 @@ static bool may_block(struct conn *c, int flags)
 	return !(flags & MSG_DONTWAIT) && !load_relaxed(&c->nonblock);
 }
 
+/* The last byte is the urgent one: the kernel's, while those before it go the lane's own way. */
+static ssize_t send_urgent(struct conn *c, int fd, const struct iovec *iov, size_t nr, int flags)
+{
+	struct iov_walk w;
+	struct iovec window[IOV_WINDOW];
+	size_t bytes, pieces;
+	uint8_t *last;
+	ssize_t n = iov_start(&w, iov, nr);
+
+	if (n < 0)
+		return n;
+	if (w.left > 1) {
+		pieces = iov_window(&w, w.left - 1, window, &bytes);
+		n = conn_send_iov(c, fd, window, pieces, flags & ~MSG_OOB, NULL);
+		if (n < 0 || (size_t)n < w.left - 1)
+			return n;
+		iov_skip(&w, (size_t)n);
+	}
+	if (!iov_piece(&w, &last))
+		return n;
+	if (sys_sendto(fd, last, 1, flags | MSG_NOSIGNAL, NULL, 0) < 0)
+		return n ? n : -EAGAIN;
+	return n + 1;
+}
+
 ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr, int flags, const struct msghdr *m)
 {
 	struct iov_walk w;
@@ -229,6 +259,8 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 		conn_read_options(c, fd);
 	if (flags & MSG_OOB)
 		conn_pin(c, REASON_OOB);
+	if (flags & MSG_OOB && conn_tx_on_ring(c))
+		return send_urgent(c, fd, iov, nr, flags);
 	if (flags & MSG_ZEROCOPY)
 		conn_pin(c, REASON_ZEROCOPY);
 	for (;;) {
@@ -260,7 +292,7 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 			deadline = wait_deadline(load_relaxed(&c->snd_timeout_ns));
 		n = wait_lane(c, fd, WAIT_TX, deadline);
 		conn_drop(c);
-		if (n < 0)
+		if (n < 0 || (n == WAIT_HANDLED && done))
 			break;
 	}
 	if (done)

@@ -126,7 +126,7 @@ static int interrupted(const struct interruption *in)
 {
 	if (in->timed || in->signal_fd >= 0 || !signals_restart_mask() || signals_norestart_mask())
 		return -EINTR;
-	return 0;
+	return WAIT_HANDLED;
 }
 
 static int sleep_on(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, bool *rung)
@@ -179,7 +179,7 @@ static int sleep_on(struct conn *c, int fd, enum wait_for what, int64_t deadline
 	}
 	if (p[NEGO].revents)
 		nego_poke(c, fd);
-	return 0;
+	return p[SIGNAL].revents ? WAIT_HANDLED : 0;
 }
 
 int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns)

@@ -22,8 +22,11 @@ enum wait_for {
 /* When a wait that starts now for timeout_ns ends, on CLOCK_MONOTONIC; 0 is for ever, as SO_RCVTIMEO has it. */
 int64_t wait_deadline(int64_t timeout_ns);
 
+#define WAIT_HANDLED 1
+
 /*
- * Returns 0 when it is worth trying again (which is not a promise), -EAGAIN past the deadline, -EINTR when a signal handler
+ * Returns 0 when it is worth trying again (which is not a promise), WAIT_HANDLED when a signal handler ran that restarts the call,
+ * which ends it nevertheless if bytes have moved already; -EAGAIN past the deadline, -EINTR when a signal handler
  * ran that interrupts this call: one without SA_RESTART, or any while a timeout is set.
  */
 int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns);
