@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/* Connections and listeners that are given to another program. */
+#include "probe.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+
+extern char **environ;
+
+static int a, b;
+
+static void cat_reads_zero(void)
+{
+	execlp("cat", "cat", (char *)NULL);
+	_exit(99);
+}
+
+/* As inetd does: the program finds the connection under 0. */
+static void give_by_fork(void)
+{
+	char byte;
+	pid_t pid;
+
+	pid = fork();
+	if (pid == 0) {
+		dup2(b, 0);
+		close(a);
+		close(b);
+		cat_reads_zero();
+	}
+	close(b);
+	SAY("send %s\n", outcome(send(a, "hello\n", 6, MSG_NOSIGNAL) < 0 && errno != EPIPE && errno != ECONNRESET ? -1 : 0));
+	shutdown(a, SHUT_WR);
+	SAY("child %d\n", wait_for(pid));
+	SAY("then %s\n", outcome(read(a, &byte, 1)));
+}
+
+static pid_t vfork_cat(void)
+{
+	pid_t pid = vfork();
+
+	if (pid == 0) {
+		dup2(b, 0);
+		cat_reads_zero();
+	}
+	return pid;
+}
+
+static void keep_from_vfork(void)
+{
+	SAY("child %d\n", wait_for(vfork_cat()));
+	ping_pong(a, b, 20);
+	ping_pong(b, a, 20);
+	SAY("still talks\n");
+}
+
+static void keep_from_shell(void)
+{
+	SAY("sockets in the child: ");
+	system("ls -l /proc/self/fd | grep -c socket:");
+	SAY("flags %d %d\n", fcntl(a, F_GETFD), fcntl(b, F_GETFD));
+	ping_pong(a, b, 20);
+	SAY("still talks\n");
+}
+
+static void keep_from_spawn(void)
+{
+	posix_spawn_file_actions_t actions;
+
+	MUST(posix_spawn_file_actions_init(&actions) == 0);
+	errno = posix_spawn_file_actions_adddup2(&actions, b, 0);
+	SAY("adddup2 %s\n", errno ? strerrorname_np(errno) : "ok");
+	posix_spawn_file_actions_destroy(&actions);
+	ping_pong(a, b, 20);
+}
+
+/* The next program accepts on a listener that this one opened, as under a service manager. */
+static void give_listener(char *self)
+{
+	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(addr);
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	char number[16], port[16];
+
+	MUST(bind(listener, (struct sockaddr *)&addr, len) == 0 && listen(listener, 1) == 0);
+	MUST(getsockname(listener, (struct sockaddr *)&addr, &len) == 0);
+	snprintf(number, sizeof(number), "%d", listener);
+	snprintf(port, sizeof(port), "%d", ntohs(addr.sin_port));
+	execl(self, self, "serve", number, port, (char *)NULL);
+	MUST(!"exec");
+}
+
+static void serve(int listener, int port)
+{
+	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+
+	b = socket(AF_INET, SOCK_STREAM, 0);
+	MUST(connect(b, (struct sockaddr *)&addr, sizeof(addr)) == 0);
+	a = accept(listener, NULL, NULL);
+	MUST(a >= 0);
+	ping_pong(a, b, 40);
+	SAY("served\n");
+}
+
+int main(int argc, char **argv)
+{
+	if (strcmp(argv[1], "listener") == 0)
+		give_listener(argv[0]);
+	if (strcmp(argv[1], "serve") == 0)
+		return serve(atoi(argv[2]), atoi(argv[3])), 0;
+	a = tcp_pair(&b);
+	if (argc > 2) /* late */
+		ping_pong(a, b, 30);
+	if (strcmp(argv[1], "fork") == 0)
+		give_by_fork();
+	else if (strcmp(argv[1], "vfork") == 0)
+		keep_from_vfork();
+	else if (strcmp(argv[1], "shell") == 0)
+		keep_from_shell();
+	else
+		keep_from_spawn();
+	return 0;
+}
