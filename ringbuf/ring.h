@@ -24,7 +24,7 @@
 /* After so many reads in a row without sleeping a receiver promises a membarrier, see WAKE_POLLING. */
 #define RING_POLLING_AFTER 64
 /* Pauses between two looks of a receiver that does not wait for an answer. */
-#define RING_RELAX 4
+#define RING_RELAX 16
 
 /* What both halves need to wake the peer and to be woken. */
 struct ring_bells {
