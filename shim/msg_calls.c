@@ -81,6 +81,15 @@ static ssize_t plain_sendmmsg(struct conn *c, int fd, enum plain_pass pass, stru
 	return sent;
 }
 
+static size_t message_bytes(const struct msghdr *m)
+{
+	size_t bytes = 0;
+
+	for (size_t i = 0; i < m->msg_iovlen; i++)
+		bytes += m->msg_iov[i].iov_len;
+	return bytes;
+}
+
 EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned int nr_msgs, int flags)
 {
 	struct conn *c = conn_of(fd);
@@ -101,6 +110,11 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned int nr_msgs, int flag
 		if (n < 0)
 			break;
 		msgs[i].msg_len = (unsigned int)n;
+		/* Nothing goes into the hole behind a short message; it counts as sent. */
+		if ((size_t)n < message_bytes(&msgs[i].msg_hdr)) {
+			i++;
+			break;
+		}
 	}
 	return (int)as_errno(i ? (ssize_t)i : n);
 }
