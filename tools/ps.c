@@ -29,6 +29,12 @@ static void format_ends(const struct stats_connection *c, char local[ADDRESS_TEX
 	format_address(peer, c->identity.family, c->identity.peer_addr, c->identity.peer_port);
 }
 
+/* The reason belongs to a connection that is on TCP, at least one way. */
+static const char *why_on_tcp(const struct stats_connection *c)
+{
+	return c->tx_road == ROAD_TCP || c->rx_road == ROAD_TCP ? reason_word(c->reason) : "";
+}
+
 /* ---- for programs ---- */
 
 static void show_json(int pid, const struct stats_view *view, void *arg)
@@ -48,7 +54,7 @@ static void show_json(int pid, const struct stats_view *view, void *arg)
 		format_ends(&c, local, peer);
 		printf("%s\n {\"fd\":%d,\"local\":\"%s\",\"peer\":\"%s\",\"tx\":\"%s\",\"rx\":\"%s\",\"reason\":", between,
 		       c.identity.fd, local, peer, stats_road_word(c.tx_road), stats_road_word(c.rx_road));
-		json_string(stdout, reason_word(c.reason));
+		json_string(stdout, why_on_tcp(&c));
 		printf(",\"tcp_tx_bytes\":%" PRIu64 ",\"tcp_rx_bytes\":%" PRIu64 ",\"ring_tx_bytes\":%" PRIu64
 		       ",\"ring_rx_bytes\":%" PRIu64 ",\"switches\":%" PRIu32 ",\"retreats\":%" PRIu32 "}",
 		       c.tcp_tx_bytes, c.tcp_rx_bytes, c.ring_tx_bytes, c.ring_rx_bytes, c.nr_switches, c.nr_retreats);
@@ -154,9 +160,10 @@ static void show_row(int pid, const struct stats_view *view, void *arg)
 		snprintf(share, sizeof(share), "%.1f%%", all ? 100.0 * (double)on_rings / (double)all : 0.0);
 		format_bytes(bytes, all);
 		format_ends(&c, local, peer);
-		table->reason_seen[c.reason] = true;
+		if (*why_on_tcp(&c))
+			table->reason_seen[c.reason] = true;
 		table_add(table, (const char *const[]){ pid_text, view->program, fd_text, local, peer, stats_road_word(c.tx_road),
-							stats_road_word(c.rx_road), share, bytes, reason_word(c.reason) });
+							stats_road_word(c.rx_road), share, bytes, why_on_tcp(&c) });
 	}
 	if (empty)
 		table_add(table, (const char *const[]){ pid_text, view->program, "-", "no connection", "", "", "", "", "", "" });
@@ -174,7 +181,7 @@ int ps_show_table(FILE *out)
 	if (nr_processes > 0) {
 		table_print(&table, out);
 		for (uint32_t reason = 0; reason < NR_REASONS; reason++)
-			if (table.reason_seen[reason] && *reason_word(reason))
+			if (table.reason_seen[reason])
 				fprintf(out, "%s: %s\n", reason_word(reason), reason_sentence(reason));
 		if (table.out_of_memory)
 			complain("ps: out of memory: some rows are missing");

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """iperf3: one stream, four, the other way round, and both ways at once. It checks no bytes; its streams must all come to
-their end. (A receiver stops counting when the sender says over the control connection that it is done, so some less than
-what was sent is right.)"""
+their end. (A receiver stops counting when the sender says over the control connection that it is done, so less than was
+sent is right.)"""
 import json
 
 import harness as h
