@@ -144,6 +144,7 @@ void reg_heat(struct epoll_reg *r)
 
 	if (r->hot)
 		return;
+	reg_cool(r);
 	reg_disarm(r);
 	/* The one that has been hot longest goes to sleep; if that finds something, it is queued and no longer needs polling. */
 	if (s->nr_hot == EPOLL_HOT_MAX) {
@@ -158,8 +159,26 @@ void reg_heat(struct epoll_reg *r)
 	list_append(&s->hot, r, HOT);
 }
 
+void reg_doze(struct epoll_reg *r)
+{
+	r->dozing = true;
+	list_append(&r->set->dozing, r, HOT);
+}
+
+void reg_rouse(struct epoll_reg *r)
+{
+	uint32_t quiet_looks = r->quiet_looks;
+
+	reg_heat(r);
+	r->quiet_looks = quiet_looks;
+}
+
 void reg_cool(struct epoll_reg *r)
 {
+	if (r->dozing) {
+		r->dozing = false;
+		list_remove(&r->set->dozing, r, HOT);
+	}
 	if (!r->hot)
 		return;
 	r->hot = false;

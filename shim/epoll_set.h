@@ -62,6 +62,7 @@ struct epoll_reg {
 	bool queued;		/* on set->queue: to be looked at by the next wait */
 	bool aside;		/* on set->told instead: told in a wait that is not over */
 	bool hot;		/* on set->hot: polled, not armed */
+	bool dozing;		/* on set->dozing: armed for one sleep, hot again after it */
 	bool edge;		/* report once even if nothing new came: after ADD and MOD */
 	bool wanted;		/* the rendezvous was put off until the program re-arms this one-shot */
 	bool fresh;		/* inside the ADD or MOD that armed it: its state is known */
@@ -77,7 +78,7 @@ struct epoll_reg {
 	uint32_t armed_tick;	/* plain: set->tick when the program last armed it */
 	_Atomic uint8_t stirred;	/* on set->stirred */
 	struct epoll_reg *next_stirred;
-	struct reg_link in_set, in_queue, in_hot;
+	struct reg_link in_set, in_queue, in_hot; /* in_hot: of hot or dozing */
 	struct reg_link in_conn; /* pool lock */
 };
 
@@ -99,7 +100,7 @@ struct epoll_set {
 	uint32_t turn;		/* who goes first where events do not fit: the kernel's or ours */
 	int64_t looked_ns;	/* when the kernel was last asked */
 	_Atomic(struct epoll_reg *) stirred;	/* pushed without the lock */
-	struct reg_list regs, queue, told, hot;
+	struct reg_list regs, queue, told, hot, dozing;
 	struct epoll_set *next_free;
 };
 
@@ -210,7 +211,10 @@ void reg_queue(struct epoll_reg *r);
 void reg_unqueue(struct epoll_reg *r);
 void reg_put_aside(struct epoll_reg *r);
 void reg_heat(struct epoll_reg *r);
+/* Neither hot nor dozing any more. */
 void reg_cool(struct epoll_reg *r);
+void reg_doze(struct epoll_reg *r);
+void reg_rouse(struct epoll_reg *r);
 void reg_disarm(struct epoll_reg *r);
 /* The same for whoever knows that the link still stands. */
 void reg_disarm_held(struct conn *c, short armed, bool rung);

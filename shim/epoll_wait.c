@@ -25,6 +25,7 @@
 #define LOOK_EVERY_NS 30000
 #define DRAIN_BATCH 32
 #define QUIET_LOOKS 128
+#define RECENT_LOOKS 4
 
 /* Read without the lock; its maker stirs what it puts in. */
 static bool set_is_plain(struct epoll_set *s)
@@ -95,18 +96,30 @@ static int collect(struct epoll_set *s, struct epoll_event *events, int max)
 	return n;
 }
 
-/* Arms all that is hot, so that the kernel can wake us. True: something came meanwhile. */
+/*
+ * Arms all that is hot, so that the kernel can wake us. True: something came meanwhile. Those that something came for just before
+ * doze: a peer that answers on many connections rings for the first, and finds us awake for the others.
+ */
 static bool arm_all(struct epoll_set *s)
 {
 	bool something = false;
 
 	while (s->hot.first) {
 		struct epoll_reg *r = s->hot.first;
+		bool recent = r->quiet_looks < RECENT_LOOKS;
 
 		something |= reg_arm(r);
 		reg_cool(r);
+		if (recent && r->armed)
+			reg_doze(r);
 	}
 	return something || load_relaxed(&s->stirred);
+}
+
+static void rouse_all(struct epoll_set *s)
+{
+	while (s->dozing.first)
+		reg_rouse(s->dozing.first);
 }
 
 /* Takes the inner set's word out of what the kernel gave. */
@@ -318,6 +331,7 @@ static void settle_locked(struct epoll_set *s)
 
 	if (load_relaxed(&s->nr_waiters) <= 0 && !load_relaxed(&s->nested))
 		return;
+	rouse_all(s);
 	/* What comes while arming is sifted once; if it does not stop coming, a wake-up too many does no harm. */
 	left = sift_queue(s);
 	more = arm_all(s);
@@ -390,6 +404,7 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 		set_unlock(s);
 		n = sleep_on_set(s, epfd, events, max, left, mask);
 		set_lock(s);
+		rouse_all(s);
 		s->looked_ns = now_ns();
 		s->turn |= 1;
 		if (n > 0)
