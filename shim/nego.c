@@ -118,7 +118,7 @@ static bool settle(struct conn *c, enum nego_outcome out, enum reason *why)
 
 	switch (out) {
 	case NEGO_LINKED:
-		log_debug("conn %u: linked", c->index);
+		store_relaxed(&c->reason, (uint8_t)REASON_NONE);
 		never_due(c, NEGO_AGREED);
 		return false;
 	case NEGO_FAILED:

@@ -86,7 +86,7 @@ int nego_link_send(int link, const void *buf, size_t len, int fd)
 		m.msg_control = &control;
 		m.msg_controllen = CMSG_SPACE(sizeof(fd));
 	}
-	n = sys_call3(SYS_sendmsg, link, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+	n = sys_call3(SYS_sendmsg, link, &m, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_EOR);
 	if (n < 0)
 		return (int)n;
 	return (size_t)n == len ? 0 : -EPROTO;

@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Conversations with one thing wrong: a system call of the set-up that fails, or a peer that misbehaves.
+
+    run.py --shim SO --bin DIRECTORY [--case PART]... [--verbose] GROUP...
+
+Every case is two processes over one TCP connection: `talk` under the preload, and another talk or `hostile`. The talk must
+come through with every byte right (where its peer lives and tells the truth about program bytes), hold no descriptor
+afterwards, end in time, and its summary must give the reason.
+"""
+import argparse
+import os
+import pathlib
+import resource
+import select
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from ringway_support import clean_env, read_summary  # noqa: E402
+
+PATIENCE = 30.0
+OK = "ok"
+ENDS = "ends"  # the peer died or lied about program bytes: an end of any kind, in time
+
+
+class Case:
+    """`victim` is the role that is looked at; the other end is a talk under the preload, or hostile."""
+
+    def __init__(self, name, victim, *, deny=None, hostile=None, limits=None, outcome=OK, other=OK, reasons=(), switched=None,
+                 asleep=False):
+        self.name, self.victim, self.deny, self.hostile, self.limits = f"{name}-{victim}", victim, deny, hostile, limits
+        self.outcome, self.other, self.reasons, self.switched = outcome, other, set(reasons), switched
+        self.asleep = asleep  # the preload does not wake up at all, and so has nothing to say
+
+
+def denied():
+    """name of the rule: who needs the call (connector, acceptor), reasons that may be given, whether it still switches."""
+    both = ("connect", "accept")
+    rows = [
+        ("memfd-refused", both, {"connect": (), "accept": ("seccomp",)}),
+        ("memfd-missing", both, {"connect": (), "accept": ("seccomp",)}),
+        ("memfd-memory", both, {"connect": (), "accept": ("no-memory",)}),
+        ("memfd-fds", both, {"connect": (), "accept": ("no-fds",)}),
+        ("truncate", ("accept",), {"accept": ("no-memory",)}),
+        ("seal", ("accept",), {"accept": ("seccomp",)}),
+        ("seals", ("connect",), {"connect": ("bad-segment",)}),
+        ("map", both, {"connect": ("no-memory",), "accept": ("no-memory",)}),
+        ("diag", both, {"connect": ("no-diag",), "accept": ("no-diag",)}),
+        ("diag-fds", both, {"connect": ("no-fds",), "accept": ("no-fds",)}),
+        ("bell", both, {"connect": ("no-bell",), "accept": ("no-bell",)}),
+        ("bell-fds", both, {"connect": ("no-fds",), "accept": ("no-fds",)}),
+        ("bell-filter", both, {"connect": ("seccomp",), "accept": ("seccomp",)}),
+        ("link", both, {"connect": ("no-rendezvous",), "accept": ("no-rendezvous",)}),
+        ("link-fds", both, {"connect": ("no-fds",), "accept": ("no-fds",)}),
+        ("listen", ("connect",), {"connect": ("no-rendezvous",)}),
+        ("accept", ("connect",), {"connect": ("no-fds",)}),
+        ("hello", ("accept",), {"accept": ("no-memory",)}),
+        ("heard", both, {"connect": ("bad-hello",), "accept": ("bad-hello",)}),
+        ("peer-cred", both, {"connect": ("peer-uid",), "accept": ("peer-uid",)}),
+        ("cookie", both, {"connect": ("peer-silent",), "accept": ("peer-silent",)}),
+        ("tcp-info", both, {"connect": ("no-diag",), "accept": ("no-diag",)}),
+        ("outq", both, {"connect": ("no-diag",), "accept": ("no-diag",)}),
+        ("random", both, {"connect": ("seccomp",), "accept": ("seccomp",)}),
+    ]
+    for name, roles, reasons in rows:
+        for role in roles:
+            switches = not reasons[role]
+            yield Case("deny-" + name, role, deny=name, reasons=reasons[role], switched=1 if switches else 0)
+    for role in both:
+        # Not needed: only the fence that it saves is paid.
+        yield Case("deny-membarrier", role, deny="membarrier", switched=1)
+        yield Case("deny-limits", role, deny="limits", asleep=True)
+
+
+def limited():
+    for role in ("connect", "accept"):
+        yield Case("few-fds", role, limits={resource.RLIMIT_NOFILE: 16}, reasons=("no-fds",), switched=0)
+    yield Case("small-files", "accept", limits={resource.RLIMIT_FSIZE: 8192}, reasons=("no-memory",), switched=0)
+
+
+def hostile():
+    both = ("connect", "accept")
+    rows = [
+        # scenario, victims, how the victim ends, how the hostile one does, reasons, switched
+        ("honest", both, OK, OK, (), 1),
+        ("mute", both, OK, OK, ("peer-silent",), 0),
+        ("garbage", both, OK, OK, ("bad-hello",), 0),
+        ("oversized", both, OK, OK, ("bad-hello",), 0),
+        ("hangs-up", both, OK, OK, ("peer-silent", "peer-refused"), 0),
+        ("version", ("connect",), OK, OK, ("bad-hello",), 0),
+        ("tuple", ("connect",), OK, OK, ("bad-hello",), 0),
+        ("no-seals", ("connect",), OK, OK, ("bad-segment",), 0),
+        ("wrong-size", ("connect",), OK, OK, ("bad-segment",), 0),
+        ("foreign", both, OK, OK, ("peer-uid",), 0),
+        ("absent", both, OK, OK, (), 0),
+        ("no-frame", both, OK, OK, ("bad-frame",), 0),
+        ("ack-unasked", both, OK, OK, (), 0),
+        ("announce-past", both, OK, OK, (), 0),
+        ("tail-ahead", both, ENDS, ENDS, ("bad-position",), None),
+        ("tail-back", both, ENDS, ENDS, ("bad-position",), None),
+        ("head-ahead", both, ENDS, ENDS, ("bad-position",), None),
+        ("scribble", both, ENDS, ENDS, (), None),
+    ]
+    for name, roles, outcome, other, reasons, switched in rows:
+        for role in roles:
+            yield Case("hostile-" + name, role, hostile=name, outcome=outcome, other=other, reasons=reasons, switched=switched)
+
+
+def killed():
+    for name in ("offered", "dialled", "greeted", "linked", "announced", "acked", "half-frame", "framed"):
+        for role in ("connect", "accept"):
+            yield Case("killed-" + name, role, hostile="die-" + name, outcome=ENDS, other=ENDS)
+
+
+GROUPS = {"deny": denied, "limits": limited, "hostile": hostile, "killed": killed}
+
+
+class Failed(Exception):
+    pass
+
+
+class End:
+    """One of the two processes."""
+
+    def __init__(self, argv, limits):
+        def limit():
+            for what, value in (limits or {}).items():
+                resource.setrlimit(what, (value, value))
+
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        env=clean_env(), preexec_fn=limit)
+        self.text = b""
+
+    def line(self, end):
+        """The next line of its output; None when it has ended without one."""
+        while b"\n" not in self.text:
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
+                raise Failed("hangs")
+            piece = os.read(self.process.stdout.fileno(), 4096)
+            if not piece:
+                return None
+            self.text += piece
+        line, self.text = self.text.split(b"\n", 1)
+        return line.decode()
+
+    def finish(self, end):
+        self.process.stdin.close()
+        try:
+            code = self.process.wait(max(0.1, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise Failed("does not end") from None
+        return code, self.process.stderr.read().decode(errors="replace")
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            stream.close()
+
+
+def still_open(pid, summary):
+    """What a talk holds whose sockets are closed, besides its standard streams, the statistics and the summary."""
+    names = []
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        if int(number) > 2:
+            try:
+                names.append(os.readlink(f"/proc/{pid}/fd/{number}"))
+            except FileNotFoundError:
+                continue
+    return [n for n in names if not n.startswith("/memfd:ringway-stats") and n != str(summary)]
+
+
+def argv_of(args, case, role, rest, summary):
+    talk, victim = str(args.bin / "talk"), role == case.victim
+    if not victim and case.hostile:
+        return [str(args.bin / "hostile"), case.hostile, role, *rest]
+    argv = ["/usr/bin/env", f"LD_PRELOAD={args.shim}", "RINGWAY=1", "RINGWAY_AFTER=0", "RINGWAY_LOG=warn"]
+    if args.verbose:
+        argv[-1] = "RINGWAY_LOG=debug"
+    if victim:
+        argv.append(f"RINGWAY_SUMMARY={summary}")
+    argv += [talk, role, *rest]
+    return [str(args.bin / "deny"), case.deny, *argv] if victim and case.deny else argv
+
+
+def judge(case, said, summary):
+    """Raises Failed with what is not as it should be."""
+    other = "accept" if case.victim == "connect" else "connect"
+    for role, want in ((case.victim, case.outcome), (other, case.other)):
+        line, code, stderr = said[role]
+        if want == OK and (line != "ok" or code):
+            raise Failed(f"{role} says {line!r}, exit {code}, {stderr.strip()[-300:]}")
+        if line and "wrong byte" in line:
+            raise Failed(f"{role}: {line}")
+        if role == case.victim and code not in (0, 1):
+            raise Failed(f"{role} exits with {code}: {stderr.strip()[-300:]}")
+    lines = read_summary(summary)
+    if case.asleep and not lines:
+        return
+    if len(lines) != 1:
+        raise Failed(f"{len(lines)} lines of summary")
+    reasons, switched = set(lines[0]["reasons"]), sum(lines[0]["switched"].values())
+    if "bad-state" in reasons:
+        raise Failed("an unexpected step was counted")
+    if case.reasons and not reasons & case.reasons:
+        raise Failed(f"reasons {sorted(reasons)}, not one of {sorted(case.reasons)}")
+    if case.switched is not None and switched != case.switched:
+        raise Failed(f"{switched} switched, not {case.switched} (reasons {sorted(reasons)})")
+
+
+def run_case(args, case, work):
+    summary = work / (case.name + ".json")
+    end = time.monotonic() + PATIENCE
+    ends, said = {}, {}
+    try:
+        ends["accept"] = End(argv_of(args, case, "accept", [], summary), case.limits if case.victim == "accept" else None)
+        first = ends["accept"].line(end)
+        if not first or not first.startswith("port "):
+            raise Failed(f"accept says {first!r}")
+        ends["connect"] = End(argv_of(args, case, "connect", [first[5:]], summary),
+                              case.limits if case.victim == "connect" else None)
+        lines = {role: ends[role].line(end) for role in ("connect", "accept")}
+        held = still_open(ends[case.victim].process.pid, summary) if lines[case.victim] else []
+        for role, one in ends.items():
+            said[role] = (lines[role], *one.finish(end))
+            if args.verbose:
+                print(f"--- {role}: {said[role][0]!r}\n{said[role][2]}", end="")
+        if held:
+            raise Failed(f"still open: {held}")
+        judge(case, said, summary)
+    finally:
+        for one in ends.values():
+            one.kill()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--shim", required=True, type=pathlib.Path)
+    parser.add_argument("--bin", required=True, type=pathlib.Path)
+    parser.add_argument("--case", action="append", default=[])
+    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("groups", nargs="+", choices=sorted(GROUPS))
+    args = parser.parse_args()
+    failures = nr = 0
+    with tempfile.TemporaryDirectory() as name:
+        for group in args.groups:
+            for case in GROUPS[group]():
+                if args.case and not any(part in case.name for part in args.case):
+                    continue
+                nr += 1
+                start = time.monotonic()
+                try:
+                    run_case(args, case, pathlib.Path(name))
+                    word = "ok"
+                except Failed as why:
+                    failures += 1
+                    word = f"FAILED: {why}"
+                print(f"{case.name}: {word} ({time.monotonic() - start:.2f} s)", flush=True)
+    print(f"{nr} cases, {failures} failures")
+    return 1 if failures or not nr else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The program that notices nothing: talk accept | talk connect PORT. Says "ok" or what went wrong, then waits for the end
+ * of its standard input with every socket closed, so that somebody can look at what it still holds.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/fault/talk.h"
+
+int main(int argc, char **argv)
+{
+	struct talk t = { 0 };
+	char byte;
+	int rc;
+
+	alarm(40);
+	if (argc == 2 && !strcmp(argv[1], "accept")) {
+		t.role = TALK_ACCEPTOR;
+		t.fd = talk_accept();
+	} else if (argc == 3 && !strcmp(argv[1], "connect")) {
+		t.role = TALK_CONNECTOR;
+		t.fd = talk_connect((uint16_t)atoi(argv[2]));
+	} else {
+		fprintf(stderr, "usage: talk accept | talk connect PORT\n");
+		return 2;
+	}
+	rc = talk_run(&t);
+	close(t.fd);
+	printf("%s\n", rc ? t.error : "ok");
+	fflush(stdout);
+	while (read(0, &byte, 1) < 0 && errno == EINTR)
+		;
+	return rc ? 1 : 0;
+}
