@@ -260,13 +260,17 @@ void conn_unlock_both(struct conn *c)
 
 bool conn_pin_locked(struct conn *c, enum reason why)
 {
+	bool tx, rx;
+
 	if (!load_relaxed(&c->pinned)) {
 		store_relaxed(&c->reason, (uint8_t)why);
 		store_relaxed(&c->pinned, 1);
 		c->nego.due_calls = NEGO_NEVER;
 		c->nego.due_bytes = NEGO_NEVER;
 	}
-	return switch_stay_tx(c) & switch_stay_rx(c);
+	tx = switch_stay_tx(c);
+	rx = switch_stay_rx(c);
+	return tx && rx;
 }
 
 bool conn_pin(struct conn *c, enum reason why)
@@ -415,7 +419,7 @@ void conn_tell_summary(struct conn *c, bool last)
 	for (int i = 0; i < 4; i++)
 		delta[i] = now[i] - exchange(&c->told[i], now[i]);
 	summary_add_bytes(delta[0], delta[1], delta[2], delta[3]);
-	if (last && !c->switches && !c->reason_told) {
+	if (last && !c->reason_told && (!c->switches || load_relaxed(&c->reason) != REASON_NONE)) {
 		uint8_t reason = load_relaxed(&c->reason);
 
 		c->reason_told = 1;
