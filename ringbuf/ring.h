@@ -25,6 +25,8 @@
 #define RING_POLLING_AFTER 64
 /* Pauses between two looks of a receiver that does not wait for an answer. */
 #define RING_RELAX 16
+/* Pauses that ring_rx_avail_soon() spends. */
+#define RING_SOON 32
 
 /* What both halves need to wake the peer and to be woken. */
 struct ring_bells {
@@ -354,15 +356,31 @@ static inline void ring_consume(struct ring_rx *rx, size_t len)
 }
 
 /*
- * Between two looks at an empty ring. An end that has sent since something came expects an answer and looks again at once. One that only
- * receives lets a few messages gather: each look takes the line away from the sender, who needs it for the next one.
+ * Pauses between two looks at an empty ring. An end that has sent since something came expects an answer and looks again at once.
+ * One that only receives lets a few messages gather: each look takes the line away from the sender, who needs it for
+ * the next one.
  */
+static inline int ring_rx_pauses(const struct ring_rx *rx)
+{
+	return load_unlocked(rx->other_pos) != rx->answered ? 1 : RING_RELAX;
+}
+
 static inline void ring_rx_relax(const struct ring_rx *rx)
 {
-	int left = load_unlocked(rx->other_pos) != rx->answered ? 1 : RING_RELAX;
-
-	while (left--)
+	for (int left = ring_rx_pauses(rx); left; left--)
 		cpu_relax();
+}
+
+/* ring_rx_avail() for who would rather wait a moment, too short to ask a clock: a round trip between two CPUs. */
+static inline ssize_t ring_rx_avail_soon(struct ring_rx *rx)
+{
+	ssize_t avail = ring_rx_avail(rx);
+
+	for (int left = RING_SOON; !avail && left > 0; left -= ring_rx_pauses(rx)) {
+		ring_rx_relax(rx);
+		avail = ring_rx_avail(rx);
+	}
+	return avail;
 }
 
 /* Takes up to `len` bytes: their number, 0 when empty, -EPROTO. */

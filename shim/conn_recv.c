@@ -125,7 +125,7 @@ static ssize_t take_end(struct conn *c, int fd, const struct iov_walk *w, int fl
 
 	if (err)
 		return -err;
-	return c->rx.dead ? 0 : take_tcp(c, fd, w, SIZE_MAX, flags, m);
+	return load_relaxed(&c->rx.dead) ? 0 : take_tcp(c, fd, w, SIZE_MAX, flags, m);
 }
 
 static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int flags, struct msghdr *m)
@@ -305,8 +305,12 @@ ssize_t conn_recv(struct conn *c, int fd, void *buf, size_t len, int flags)
 	    likely(load_relaxed(&c->rcv_lowat) <= 1) && likely(rx_enter(c, fd) == 0)) {
 		ssize_t n = 0;
 
-		if (likely(load_relaxed(&c->rx.state) == RX_RING))
+		if (likely(load_relaxed(&c->rx.state) == RX_RING)) {
+			/* The answer to a question is most often about to come: a few looks, before the locks and clocks of a wait. */
+			if (!(flags & MSG_DONTWAIT) && !load_relaxed(&c->nonblock) && spin_pays())
+				ring_rx_avail_soon(&c->link.rx);
 			n = ring_read(&c->link.rx, buf, len);
+		}
 		lane_unlock(&c->rx.lock);
 		if (likely(n > 0)) {
 			count_add(&c->rx.calls, 1);

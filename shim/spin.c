@@ -79,6 +79,13 @@ static void give_up_for_a_while(uint32_t waits)
 	store_relaxed(&spin.next_skip, waits * 2 > SKIP_MAX ? SKIP_MAX : waits * 2);
 }
 
+bool spin_pays(void)
+{
+	if (options.spin_us != OPTION_SPIN_AUTO)
+		return options.spin_us != 0;
+	return load_relaxed(&spin.budget_ns) != 0;
+}
+
 void spin_result(bool hit, uint32_t spent_ns)
 {
 	uint32_t budget = load_relaxed(&spin.budget_ns);
