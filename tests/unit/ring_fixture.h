@@ -57,7 +57,7 @@ static inline void pair_start_at(struct pair *pair, uint64_t pos)
 	struct ring_rx *rx = &pair->attacher.rx;
 
 	tx->tail_pos = tx->head_seen = rx->head_pos = rx->tail_seen = pos;
-	peer_publish_u64(&tx->ctl->tx.tail_pos, pos);
+	peer_publish_u64(&tx->front->tail_pos, pos);
 	peer_publish_u64(&tx->ctl->rx.head_pos, pos);
 }
 
