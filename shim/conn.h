@@ -59,7 +59,8 @@ struct lane_tx {
 	uint16_t voids;		/* announcements voided in a row */
 	uint16_t hold_at;	/* the next send is held when voids reaches this */
 	uint16_t hold_step;
-	uint8_t gone_hint;	/* the receiver has said that it goes: the kernel's word is awaited at each send */
+	_Atomic uint8_t alert;	/* one of the four below, pending_errno or dead may be set: sends go the slow way */
+	_Atomic uint8_t gone_hint;	/* the receiver has said that it goes: the kernel's word is awaited at each send */
 	_Atomic uint8_t peer_ended;	/* the peer's end of the other lane was seen: half closed, or gone */
 	_Atomic uint8_t probe_due;	/* a probe goes in front of the next bytes */
 	uint8_t sleeps_probed;	/* probes sent while asleep for room: the next is twice as far off */
@@ -74,7 +75,7 @@ struct lane_rx {
 	_Atomic uint8_t shut;	/* shutdown(SHUT_RD) was called */
 	uint8_t proven;		/* the frame came: what lies in the ring is the TCP peer's */
 	_Atomic uint8_t told_end;	/* the peer has said, in the segment, that it ends its stream or goes */
-	uint8_t dead;		/* the stream cannot be trusted any more: the kernel's socket is not read again */
+	_Atomic uint8_t dead;	/* the stream cannot be trusted any more: the kernel's socket is not read again */
 	_Atomic int32_t in_calls;
 	_Atomic uint64_t tcp_bytes;	/* program bytes taken from the kernel */
 	_Atomic uint64_t calls;

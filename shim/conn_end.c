@@ -20,12 +20,26 @@
 
 #define LOOK_FRAMES 16
 
+void conn_receiver_goes(struct conn *c)
+{
+	store_relaxed(&c->tx.gone_hint, 1);
+	store_relaxed(&c->tx.alert, 1);
+}
+
+void conn_set_pending(struct conn *c, int err)
+{
+	store_relaxed(&c->rx.pending_errno, err);
+	fetch_add(&c->rx.ends, 1);
+	store_relaxed(&c->tx.alert, 1);
+}
+
 void conn_peer_ended(struct conn *c)
 {
 	if (load_relaxed(&c->tx.peer_ended))
 		return;
 	store_relaxed(&c->tx.probe_due, 1);
 	store_relaxed(&c->tx.peer_ended, 1);
+	store_relaxed(&c->tx.alert, 1);
 }
 
 bool conn_look(struct conn *c, int fd)
@@ -54,13 +68,12 @@ bool conn_look(struct conn *c, int fd)
 
 bool conn_check_killed(struct conn *c, int fd)
 {
-	if (c->rx.dead || load_relaxed(&c->rx.told_end) || c->tx.gone_hint || !conn_tx_on_ring(c) ||
+	if (load_relaxed(&c->rx.dead) || load_relaxed(&c->rx.told_end) || load_relaxed(&c->tx.gone_hint) || !conn_tx_on_ring(c) ||
 	    (peer_read_u32(&c->link.rx.ctl->tx_state.wake) | peer_read_u32(&c->link.tx.ctl->rx_state.wake)) & WAKE_ATTN_KERNEL ||
 	    conn_tx_room(c) == ring_tx_bytes(&c->link.tx))
 		return false;
-	c->rx.dead = 1;
-	store_relaxed(&c->rx.pending_errno, ECONNRESET);
-	fetch_add(&c->rx.ends, 1);
+	store_relaxed(&c->rx.dead, 1);
+	conn_set_pending(c, ECONNRESET);
 	sys_call2(SYS_shutdown, fd, SHUT_RDWR);
 	ready_changed(c);
 	return true;
@@ -71,10 +84,9 @@ void conn_lied(struct conn *c, int fd, enum reason why)
 	log_warn("connection %u: the peer broke the protocol (%s)", c->index, reason_word(why));
 	store_relaxed(&c->reason, (uint8_t)why);
 	store_relaxed(&c->pinned, 1);
-	c->rx.dead = 1;
+	store_relaxed(&c->rx.dead, 1);
 	c->rx.proven = 0;
-	store_relaxed(&c->rx.pending_errno, ECONNRESET);
-	fetch_add(&c->rx.ends, 1);
+	conn_set_pending(c, ECONNRESET);
 	if (load_relaxed(&c->rx.state) != RX_ENDED)
 		conn_rx_set(c, RX_ENDED);
 	sys_call2(SYS_shutdown, fd, SHUT_RDWR);

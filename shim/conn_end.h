@@ -16,6 +16,12 @@ struct conn;
  */
 bool conn_look(struct conn *c, int fd);
 
+/* The receiver has said that it goes. */
+void conn_receiver_goes(struct conn *c);
+
+/* An error for the program, told once by the next send, receive or SO_ERROR. */
+void conn_set_pending(struct conn *c, int err);
+
 /* The peer's stream has ended: is it half closed, or gone? The next send finds out. */
 void conn_peer_ended(struct conn *c);
 

@@ -135,7 +135,7 @@ void conn_take_tx_attention(struct conn *c)
 	if (!conn_tx_attention(c) || !lane_trylock(&c->tx.lock, load_relaxed(&c->shared)))
 		return;
 	if (ring_tx_take_attention(&c->link.tx) & WAKE_ATTN_KERNEL)
-		c->tx.gone_hint = 1;
+		conn_receiver_goes(c);
 	lane_unlock(&c->tx.lock);
 }
 

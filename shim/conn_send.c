@@ -84,7 +84,7 @@ static ssize_t give_ring(struct conn *c, const struct iov_walk *walk)
 		}
 	}
 	if (unlikely(attention & WAKE_ATTN_KERNEL))
-		c->tx.gone_hint = 1;
+		conn_receiver_goes(c);
 	return (ssize_t)done;
 }
 
@@ -95,8 +95,8 @@ static void check_health(struct conn *c, int fd)
 	struct timespec now = { 0 };
 
 	if (ring_tx_take_attention(&c->link.tx) & WAKE_ATTN_KERNEL)
-		c->tx.gone_hint = 1;
-	if (!c->tx.gone_hint) {
+		conn_receiver_goes(c);
+	if (!load_relaxed(&c->tx.gone_hint)) {
 		if (!load_relaxed(&c->tx.peer_ended))
 			return;
 		if (c->tx.sends_since_look++ >= HEALTH_FIRST && c->tx.sends_since_look % HEALTH_EVERY)
@@ -106,7 +106,7 @@ static void check_health(struct conn *c, int fd)
 		return;
 	if (p.revents & POLLRDHUP && conn_check_killed(c, fd))
 		return;
-	if (p.revents & (POLLERR | POLLHUP) || (c->tx.gone_hint && p.revents & POLLRDHUP))
+	if (p.revents & (POLLERR | POLLHUP) || (load_relaxed(&c->tx.gone_hint) && p.revents & POLLRDHUP))
 		conn_tx_set(c, TX_ORPHAN);
 }
 
@@ -134,7 +134,7 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 
 	if (unlikely(err))
 		return -err;
-	if (unlikely(c->rx.dead))
+	if (unlikely(load_relaxed(&c->rx.dead)))
 		return -EPIPE;
 	/* Without bytes a send only asks whether the socket is well. */
 	if (!w->left)
@@ -156,6 +156,7 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 		lane_unlock(&c->tx.lock);
 		if (conn_lock_both(c) == 0) {
 			conn_lied(c, fd, REASON_BAD_POSITION);
+			store_relaxed(&c->rx.pending_errno, 0);
 			lane_unlock(&c->rx.lock);
 		}
 		return -ECONNRESET;
@@ -309,15 +310,15 @@ ssize_t conn_send(struct conn *c, int fd, const void *buf, size_t len, int flags
 	/* The hot path: the ring has room for all of it, and nothing special has happened. */
 	if (likely(load_relaxed(&c->tx.mode) == MODE_RING) && likely(len - 1 < RING_STEP_BYTES) &&
 	    likely(!(flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_EOR))) && likely(!user_range_bad(buf, len)) &&
-	    likely(!load_relaxed(&c->tx.peer_ended)) && likely(!c->tx.gone_hint) && likely(tx_enter(c, fd) == 0)) {
+	    likely(!load_relaxed(&c->tx.alert)) && likely(tx_enter(c, fd) == 0)) {
 		struct ring_tx *tx = &c->link.tx;
 		bool sent = false;
 
-		if (likely(load_relaxed(&c->tx.state) == TX_RING) && likely(!load_relaxed(&c->rx.pending_errno)) &&
-		    likely(!conn_tx_attention(c)) && likely(ring_tx_room(tx, len) >= (ssize_t)len)) {
+		if (likely(load_relaxed(&c->tx.state) == TX_RING) && likely(!conn_tx_attention(c)) &&
+		    likely(ring_tx_room(tx, len) >= (ssize_t)len)) {
 			ring_write(tx, buf, len);
 			if (unlikely(ring_tx_notify(tx) & WAKE_ATTN_KERNEL))
-				c->tx.gone_hint = 1;
+				conn_receiver_goes(c);
 			sent = true;
 		}
 		lane_unlock(&c->tx.lock);

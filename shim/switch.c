@@ -14,6 +14,7 @@
 
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
+#include "shim/conn_end.h"
 #include "shim/diag.h"
 #include "shim/log.h"
 #include "shim/options.h"
@@ -243,7 +244,7 @@ enum frame_sight frame_receive(struct conn *c, int fd, enum frame_type type, uin
 	if (n <= 0) {
 		/* The error that the peek took is the program's to hear. The beginning of a frame is no data. */
 		if (n < 0)
-			store_relaxed(&c->rx.pending_errno, (int32_t)-n);
+			conn_set_pending(c, (int)-n);
 		c->rx.stash_len = 0;
 		fetch_add(&c->rx.ends, 1);
 		return FRAME_END;

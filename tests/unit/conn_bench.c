@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/unit/conn_bench.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "ringbuf/shm.h"
+#include "shim/fdtab.h"
+#include "shim/inherit.h"
+#include "shim/log.h"
+#include "shim/nego.h"
+#include "shim/own_fd.h"
+#include "shim/ready.h"
+#include "shim/signals.h"
+#include "shim/stats_slots.h"
+#include "shim/summary.h"
+
+#define RING_BYTES 4096
+
+struct options options = { .spin_us = 0 };
+struct told told;
+_Atomic uint64_t signals_restart, signals_norestart;
+pid_t inherit_pid;
+
+static int poll_for_real(struct pollfd *fds, nfds_t nr, const struct timespec *timeout, const sigset_t *mask)
+{
+	return ppoll(fds, nr, timeout, mask);
+}
+
+int (*real_ppoll)(struct pollfd *fds, nfds_t nr, const struct timespec *timeout, const sigset_t *mask) = poll_for_real;
+
+void log_write(enum log_level level, const char *format, ...)
+{
+}
+
+void own_fd_close(int fd)
+{
+	close(fd);
+}
+
+void ready_changed(struct conn *c)
+{
+	told.changed++;
+}
+
+void nego_conn_init(struct nego_part *np)
+{
+	np->due_calls = NEGO_NEVER;
+	np->due_bytes = NEGO_NEVER;
+}
+
+void nego_poke(struct conn *c, int fd)
+{
+}
+
+int nego_wait_fd(const struct conn *c)
+{
+	return -1;
+}
+
+void nego_abandon(struct conn *c)
+{
+}
+
+void nego_leave(struct conn *c)
+{
+}
+
+void summary_add_connection(void)
+{
+}
+
+void summary_add_switched(unsigned int transport)
+{
+}
+
+void summary_add_bytes(uint64_t tcp_tx, uint64_t tcp_rx, uint64_t ring_tx, uint64_t ring_rx)
+{
+	told.tcp_tx += tcp_tx;
+	told.tcp_rx += tcp_rx;
+	told.ring_tx += ring_tx;
+	told.ring_rx += ring_rx;
+}
+
+void summary_add_reason(unsigned int reason)
+{
+	told.reasons[reason]++;
+}
+
+struct stats_slot *stats_slot_of(const struct conn *c)
+{
+	return NULL;
+}
+
+void stats_slots_open(struct conn *c, int fd)
+{
+}
+
+int bench_setup_group(void **state)
+{
+	(void)state;
+	inherit_pid = getpid();
+	return fdtab_init() || conn_arena_init();
+}
+
+struct bench bench_open(void)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(at);
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct bench b;
+
+	told = (struct told){ 0 };
+	assert_true(listener >= 0);
+	assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(listen(listener, 1), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &len), 0);
+	b.a_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(connect(b.a_fd, (struct sockaddr *)&at, sizeof(at)), 0);
+	b.b_fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	assert_true(b.b_fd >= 0);
+	assert_int_equal(fcntl(b.a_fd, F_SETFL, O_NONBLOCK), 0);
+	close(listener);
+	b.a = conn_opened(CONN_CONNECTED, true);
+	b.b = conn_opened(CONN_ACCEPTED, true);
+	assert_non_null(b.a);
+	assert_non_null(b.b);
+	assert_true(fdtab_install(b.a_fd, b.a) && fdtab_install(b.b_fd, b.b));
+	return b;
+}
+
+void bench_link(struct bench *b)
+{
+	static const uint64_t nonce_a[2] = { 0x1111, 0x2222 }, nonce_b[2] = { 0x3333, 0x4444 };
+	struct link_bells bells_a, bells_b;
+	int fd = shm_create(&b->b->link, RING_BYTES, &bells_b);
+
+	assert_true(fd >= 0);
+	assert_int_equal(shm_attach(&b->a->link, fd, RING_BYTES, &bells_a), 0);
+	close(fd);
+	shm_meet(&b->a->link, &bells_b);
+	shm_meet(&b->b->link, &bells_a);
+	assert_int_equal(conn_trylock_both(b->a), 0);
+	conn_linked(b->a, nonce_a, nonce_b);
+	conn_unlock_both(b->a);
+	assert_int_equal(conn_trylock_both(b->b), 0);
+	conn_linked(b->b, nonce_b, nonce_a);
+	conn_unlock_both(b->b);
+}
+
+void bench_switch(struct bench *b)
+{
+	char byte;
+
+	for (int i = 0; i < 8 && !(conn_tx_on_ring(b->a) && conn_tx_on_ring(b->b)); i++) {
+		assert_int_equal(conn_send(b->a, b->a_fd, "x", 1, 0), 1);
+		assert_int_equal(conn_recv(b->b, b->b_fd, &byte, 1, 0), 1);
+		assert_int_equal(conn_send(b->b, b->b_fd, "y", 1, 0), 1);
+		assert_int_equal(conn_recv(b->a, b->a_fd, &byte, 1, 0), 1);
+	}
+	assert_true(conn_tx_on_ring(b->a) && conn_rx_on_ring(b->a));
+	assert_true(conn_tx_on_ring(b->b) && conn_rx_on_ring(b->b));
+}
+
+static void close_one(struct conn **c, int *fd)
+{
+	if (*fd < 0)
+		return;
+	assert_ptr_equal(fdtab_remove(*fd), *c);
+	conn_release(*c, *fd);
+	close(*fd);
+	*c = NULL;
+	*fd = -1;
+}
+
+void bench_close_a(struct bench *b)
+{
+	close_one(&b->a, &b->a_fd);
+}
+
+void bench_close_b(struct bench *b)
+{
+	close_one(&b->b, &b->b_fd);
+}
+
+void bench_close(struct bench *b)
+{
+	bench_close_a(b);
+	bench_close_b(b);
+}

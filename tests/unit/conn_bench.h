@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RINGWAY_TEST_CONN_BENCH_H
+#define RINGWAY_TEST_CONN_BENCH_H
+
+/*
+ * Two connections of one process over a real TCP connection on the loopback interface, linked by hand: what lies above and
+ * beside the core (rendezvous, readiness, log, statistics) is replaced by stand-ins that remember what they were told.
+ */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "shim/conn.h"
+
+struct bench {
+	struct conn *a, *b;	/* a connected, b accepted */
+	int a_fd, b_fd;
+};
+
+struct told {
+	unsigned changed, reasons[NR_REASONS];
+	uint64_t tcp_tx, tcp_rx, ring_tx, ring_rx;
+};
+extern struct told told;
+
+int bench_setup_group(void **state);
+
+/* Both non-blocking, so that no test can hang. */
+struct bench bench_open(void);
+/* The rendezvous, as if it had succeeded. */
+void bench_link(struct bench *b);
+/* Exchanges a byte each way until both lanes are on the ring. */
+void bench_switch(struct bench *b);
+void bench_close_a(struct bench *b);
+void bench_close_b(struct bench *b);
+void bench_close(struct bench *b);
+
+#define assert_sends(c, fd, text) \
+	assert_int_equal(conn_send(c, fd, text, sizeof(text) - 1, MSG_NOSIGNAL), sizeof(text) - 1)
+#define assert_receives(c, fd, text) \
+	do { \
+		char got_[sizeof(text) + 8] = ""; \
+		assert_int_equal(conn_recv(c, fd, got_, sizeof(got_), 0), sizeof(text) - 1); \
+		assert_string_equal(got_, text); \
+	} while (0)
+#define assert_nothing(c, fd) \
+	do { \
+		char got_[8]; \
+		assert_int_equal(conn_recv(c, fd, got_, sizeof(got_), 0), -EAGAIN); \
+	} while (0)
+
+#endif

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+/* Ends of a stream on rings: what the program is told is what TCP would have told it. */
+#include "tests/unit/conn_bench.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static struct bench on_rings(void)
+{
+	struct bench b = bench_open();
+
+	bench_link(&b);
+	bench_switch(&b);
+	return b;
+}
+
+static void end_follows_the_bytes(void **state)
+{
+	struct bench b = on_rings();
+	char got[8];
+
+	(void)state;
+	assert_sends(b.a, b.a_fd, "last");
+	assert_int_equal(conn_shutdown(b.a, b.a_fd, SHUT_WR), 0);
+	assert_receives(b.b, b.b_fd, "last");
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(conn_recv(b.b, b.b_fd, got, sizeof(got), 0), 0);
+	assert_int_equal(conn_send(b.a, b.a_fd, "x", 1, MSG_NOSIGNAL), -EPIPE);
+	assert_sends(b.b, b.b_fd, "the other way is open");
+	assert_receives(b.a, b.a_fd, "the other way is open");
+	bench_close(&b);
+}
+
+static void close_leaves_the_tail_to_the_reader(void **state)
+{
+	struct bench b = on_rings();
+	char got[8];
+
+	(void)state;
+	assert_sends(b.a, b.a_fd, "tail");
+	bench_close_a(&b);
+	assert_receives(b.b, b.b_fd, "tail");
+	assert_int_equal(conn_recv(b.b, b.b_fd, got, sizeof(got), 0), 0);
+	bench_close(&b);
+}
+
+static void close_with_bytes_unread_is_a_reset(void **state)
+{
+	struct bench b = on_rings();
+	char got[8];
+
+	(void)state;
+	assert_sends(b.a, b.a_fd, "nobody reads this");
+	bench_close_b(&b);
+	assert_int_equal(conn_recv(b.a, b.a_fd, got, sizeof(got), 0), -ECONNRESET);
+	assert_int_equal(conn_recv(b.a, b.a_fd, got, sizeof(got), 0), 0);
+	assert_int_equal(conn_send(b.a, b.a_fd, "x", 1, MSG_NOSIGNAL), -EPIPE);
+	bench_close(&b);
+}
+
+static void close_before_the_frame_was_read_is_a_reset_if_bytes_follow_it(void **state)
+{
+	struct bench b = bench_open();
+	char got[8];
+
+	(void)state;
+	bench_link(&b);
+	assert_nothing(b.b, b.b_fd);
+	assert_sends(b.a, b.a_fd, "unread");
+	bench_close_b(&b);
+	assert_int_equal(conn_recv(b.a, b.a_fd, got, sizeof(got), 0), -ECONNRESET);
+	bench_close(&b);
+}
+
+static void send_after_the_peers_close_succeeds_once(void **state)
+{
+	struct bench b = on_rings();
+
+	(void)state;
+	bench_close_b(&b);
+	assert_sends(b.a, b.a_fd, "into the void");
+	assert_int_equal(conn_send(b.a, b.a_fd, "x", 1, MSG_NOSIGNAL), -EPIPE);
+	bench_close(&b);
+}
+
+static void probes_are_not_seen_and_do_not_turn_close_into_a_reset(void **state)
+{
+	struct bench b = on_rings();
+	char got[8];
+
+	(void)state;
+	assert_int_equal(conn_shutdown(b.b, b.b_fd, SHUT_WR), 0);
+	assert_int_equal(conn_recv(b.a, b.a_fd, got, sizeof(got), 0), 0);
+	/* The peer's end was seen: is it half closed, or gone? A probe goes in front of these. */
+	assert_sends(b.a, b.a_fd, "to a half-closed peer");
+	assert_int_equal(load_relaxed(&b.a->tx.probe_due), 0);
+	assert_receives(b.b, b.b_fd, "to a half-closed peer");
+	bench_close_b(&b);
+	assert_int_equal(conn_recv(b.a, b.a_fd, got, sizeof(got), 0), 0);
+	bench_close(&b);
+}
+
+static void peer_that_vanishes_with_bytes_unread_is_a_reset(void **state)
+{
+	struct bench b = on_rings();
+	char got[8];
+
+	(void)state;
+	assert_sends(b.a, b.a_fd, "unread");
+	/* Killed: its kernel closes the socket, nobody says a word in the segment. */
+	shutdown(b.b_fd, SHUT_RDWR);
+	store_relaxed(&b.a->rx.looks_skipped, 1000);
+	assert_int_equal(conn_recv(b.a, b.a_fd, got, sizeof(got), 0), -ECONNRESET);
+	assert_int_equal(conn_send(b.a, b.a_fd, "x", 1, MSG_NOSIGNAL), -EPIPE);
+	bench_close(&b);
+}
+
+static void peer_that_vanishes_with_nothing_unread_is_an_end(void **state)
+{
+	struct bench b = on_rings();
+	char got[8];
+
+	(void)state;
+	shutdown(b.b_fd, SHUT_RDWR);
+	store_relaxed(&b.a->rx.looks_skipped, 1000);
+	assert_int_equal(conn_recv(b.a, b.a_fd, got, sizeof(got), 0), 0);
+	bench_close(&b);
+}
+
+static void tail_that_lies_is_a_reset(void **state)
+{
+	struct bench b = on_rings();
+	char got[8];
+
+	(void)state;
+	peer_publish_u64(&b.a->link.tx.front->tail_pos, UINT64_C(1) << 40);
+	assert_int_equal(conn_recv(b.b, b.b_fd, got, sizeof(got), 0), -ECONNRESET);
+	assert_int_equal(conn_recv(b.b, b.b_fd, got, sizeof(got), 0), 0);
+	assert_int_equal(conn_send(b.b, b.b_fd, "x", 1, MSG_NOSIGNAL), -EPIPE);
+	assert_int_equal(load_relaxed(&b.b->reason), REASON_BAD_POSITION);
+	bench_close(&b);
+}
+
+static void head_that_lies_is_a_reset(void **state)
+{
+	struct bench b = on_rings();
+	char full[4096] = { 0 };
+	ssize_t n;
+
+	(void)state;
+	peer_publish_u64(&b.b->link.rx.ctl->rx.head_pos, UINT64_C(1) << 40);
+	do
+		n = conn_send(b.a, b.a_fd, full, sizeof(full), MSG_NOSIGNAL);
+	while (n > 0);
+	assert_int_equal(n, -ECONNRESET);
+	assert_int_equal(conn_send(b.a, b.a_fd, "x", 1, MSG_NOSIGNAL), -EPIPE);
+	bench_close(&b);
+}
+
+static void bytes_in_the_socket_that_are_no_probe_are_a_reset(void **state)
+{
+	struct bench b = on_rings();
+	char got[8];
+
+	(void)state;
+	assert_int_equal(send(b.a_fd, "program data where only frames may be", 37, MSG_NOSIGNAL), 37);
+	store_relaxed(&b.b->rx.looks_skipped, 1000);
+	assert_int_equal(conn_recv(b.b, b.b_fd, got, sizeof(got), 0), -ECONNRESET);
+	assert_int_equal(conn_recv(b.b, b.b_fd, got, sizeof(got), 0), 0);
+	assert_int_equal(load_relaxed(&b.b->reason), REASON_BAD_FRAME);
+	bench_close(&b);
+}
+
+static void shutdown_of_reading_ends_reads_but_not_arrivals(void **state)
+{
+	struct bench b = on_rings();
+	char got[8];
+
+	(void)state;
+	assert_sends(b.a, b.a_fd, "one");
+	assert_int_equal(conn_shutdown(b.b, b.b_fd, SHUT_RD), 0);
+	assert_receives(b.b, b.b_fd, "one");
+	assert_int_equal(conn_recv(b.b, b.b_fd, got, sizeof(got), 0), 0);
+	assert_sends(b.a, b.a_fd, "two");
+	assert_receives(b.b, b.b_fd, "two");
+	assert_int_equal(conn_recv(b.b, b.b_fd, got, sizeof(got), 0), 0);
+	bench_close(&b);
+}
+
+static void full_ring_is_eagain_and_room_makes_it_writable(void **state)
+{
+	struct bench b = on_rings();
+	char block[1000] = { 0 };
+	size_t sent = 0;
+	ssize_t n;
+
+	(void)state;
+	while ((n = conn_send(b.a, b.a_fd, block, sizeof(block), MSG_NOSIGNAL)) > 0)
+		sent += (size_t)n;
+	assert_int_equal(n, -EAGAIN);
+	assert_int_equal(sent, ring_tx_bytes(&b.a->link.tx));
+	assert_false(conn_ready(b.a, b.a_fd, POLLOUT, 0) & POLLOUT);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(conn_recv(b.b, b.b_fd, block, sizeof(block), 0), sizeof(block));
+	assert_true(conn_ready(b.a, b.a_fd, POLLOUT, 0) & POLLOUT);
+	bench_close(&b);
+}
+
+static void record_is_given_back_when_the_last_use_is_dropped(void **state)
+{
+	struct bench b = on_rings();
+	struct conn *c = b.b;
+
+	(void)state;
+	assert_true(conn_hold(c, b.b_fd));
+	bench_close_b(&b);
+	assert_true(load_relaxed(&c->live));
+	assert_true(load_relaxed(&c->linked)); /* and its memory may still be looked at */
+	assert_int_equal(conn_tx_room(c), ring_tx_bytes(&c->link.tx));
+	conn_drop(c);
+	assert_false(load_relaxed(&c->live));
+	bench_close(&b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(end_follows_the_bytes),
+		cmocka_unit_test(close_leaves_the_tail_to_the_reader),
+		cmocka_unit_test(close_with_bytes_unread_is_a_reset),
+		cmocka_unit_test(close_before_the_frame_was_read_is_a_reset_if_bytes_follow_it),
+		cmocka_unit_test(send_after_the_peers_close_succeeds_once),
+		cmocka_unit_test(probes_are_not_seen_and_do_not_turn_close_into_a_reset),
+		cmocka_unit_test(peer_that_vanishes_with_bytes_unread_is_a_reset),
+		cmocka_unit_test(peer_that_vanishes_with_nothing_unread_is_an_end),
+		cmocka_unit_test(tail_that_lies_is_a_reset),
+		cmocka_unit_test(head_that_lies_is_a_reset),
+		cmocka_unit_test(bytes_in_the_socket_that_are_no_probe_are_a_reset),
+		cmocka_unit_test(shutdown_of_reading_ends_reads_but_not_arrivals),
+		cmocka_unit_test(full_ring_is_eagain_and_room_makes_it_writable),
+		cmocka_unit_test(record_is_given_back_when_the_last_use_is_dropped),
+	};
+
+	return cmocka_run_group_tests(tests, bench_setup_group, NULL);
+}
