@@ -172,7 +172,8 @@ void nego_poke(struct conn *c, int fd)
 	if (!np->attempts++)
 		np->first_ns = coarse_ns();
 	pin = settle(c, step(c, fd, &why), &why);
-	if (np->phase < NEGO_AGREED)
+	/* Between two dials there is nothing to sleep on: a server of plain clients keeps its plain calls. */
+	if (np->phase == NEGO_OFFERED || np->phase == NEGO_DIALLED)
 		conn_seek(c);
 	conn_unlock_both(c);
 	if (pin) {
