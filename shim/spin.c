@@ -16,7 +16,9 @@
 
 #define BUDGET_MAX_NS 50000u
 #define BUDGET_START_NS 20000u
-#define BUDGET_TRY_NS 5000u
+/* More than a round trip between two that sleep, or two that have given up would never find back to spinning. */
+#define BUDGET_TRY_NS 20000u
+#define BUDGET_SLACK_NS 5000u
 #define BUDGET_LEAST_NS 2500u
 #define PREEMPTED_NS 100000u
 #define SKIP_MAX 1024u
@@ -95,7 +97,7 @@ void spin_result(bool hit, uint32_t spent_ns)
 	if (spent_ns > PREEMPTED_NS + budget) {
 		give_up_for_a_while(load_relaxed(&spin.next_skip));
 	} else if (hit) {
-		uint32_t wanted = spent_ns * 4 + BUDGET_TRY_NS;
+		uint32_t wanted = spent_ns * 4 + BUDGET_SLACK_NS;
 
 		if (wanted > budget)
 			budget = budget / 2 + wanted / 2;
