@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A peer that speaks the protocol by hand and misbehaves in one way: hostile SCENARIO accept | hostile SCENARIO connect PORT.
+ * A peer that speaks the protocol by hand and misbehaves in one way: hostile SCENARIO accept 4, hostile SCENARIO connect 4 PORT.
  * Its end of the conversation is held over TCP, or over the rings where it has switched honestly. Says "ok", or how the
  * conversation ended, or "peer: ..." (exit 3) where the victim did not do its part.
  */
@@ -352,7 +352,7 @@ int main(int argc, char **argv)
 		if (!strcmp(scenarios[i].name, argv[1]))
 			scenario = &scenarios[i];
 	if (!scenario) {
-		fprintf(stderr, "usage: hostile SCENARIO accept | hostile SCENARIO connect PORT\n");
+		fprintf(stderr, "usage: hostile SCENARIO accept 4, hostile SCENARIO connect 4 PORT\n");
 		return 2;
 	}
 	foreign = !strcmp(argv[1], "foreign");
@@ -360,11 +360,11 @@ int main(int argc, char **argv)
 	peer.talk.send = peer_talk_send;
 	peer.talk.recv = peer_talk_recv;
 	peer.talk.before_round = before_round;
-	peer.talk.role = argc > 3 ? TALK_CONNECTOR : TALK_ACCEPTOR;
+	peer.talk.role = argc > 4 ? TALK_CONNECTOR : TALK_ACCEPTOR;
 	if (is_connector()) {
-		peer.talk.fd = connect_with_offer((uint16_t)atoi(argv[3]), foreign);
+		peer.talk.fd = connect_with_offer((uint16_t)atoi(argv[4]), foreign);
 	} else {
-		peer.talk.fd = talk_accept();
+		peer.talk.fd = talk_accept('4');
 		if (foreign && seteuid(65534))
 			return 2;
 	}

@@ -30,9 +30,10 @@ class Case:
     """`victim` is the role that is looked at; the other end is a talk under the preload, or hostile."""
 
     def __init__(self, name, victim, *, deny=None, hostile=None, limits=None, outcome=OK, other=OK, reasons=(), switched=None,
-                 asleep=False):
+                 asleep=False, hosts="44"):
         self.name, self.victim, self.deny, self.hostile, self.limits = f"{name}-{victim}", victim, deny, hostile, limits
         self.outcome, self.other, self.reasons, self.switched = outcome, other, set(reasons), switched
+        self.hosts = dict(zip(("accept", "connect"), hosts))
         self.asleep = asleep  # the preload does not wake up at all, and so has nothing to say
 
 
@@ -109,13 +110,18 @@ def hostile():
             yield Case("hostile-" + name, role, hostile=name, outcome=outcome, other=other, reasons=reasons, switched=switched)
 
 
+def families():
+    for hosts in ("44", "66", "mm", "m4", "4m"):
+        yield Case("family-" + hosts, "connect", hosts=hosts, switched=1)
+
+
 def killed():
     for name in ("offered", "dialled", "greeted", "linked", "announced", "acked", "half-frame", "framed"):
         for role in ("connect", "accept"):
             yield Case("killed-" + name, role, hostile="die-" + name, outcome=ENDS, other=ENDS)
 
 
-GROUPS = {"deny": denied, "limits": limited, "hostile": hostile, "killed": killed}
+GROUPS = {"deny": denied, "limits": limited, "hostile": hostile, "killed": killed, "families": families}
 
 
 class Failed(Exception):
@@ -177,6 +183,7 @@ def still_open(pid, summary):
 
 def argv_of(args, case, role, rest, summary):
     talk, victim = str(args.bin / "talk"), role == case.victim
+    rest = [case.hosts[role], *rest]
     if not victim and case.hostile:
         return [str(args.bin / "hostile"), case.hostile, role, *rest]
     argv = ["/usr/bin/env", f"LD_PRELOAD={args.shim}", "RINGWAY=1", "RINGWAY_AFTER=0", "RINGWAY_LOG=warn"]

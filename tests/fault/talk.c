@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The program that notices nothing: talk accept | talk connect PORT. Says "ok" or what went wrong, then waits for the end
+ * The program that notices nothing: talk accept HOST | talk connect HOST PORT. Says "ok" or what went wrong, then waits for the end
  * of its standard input with every socket closed, so that somebody can look at what it still holds.
  */
 #include <errno.h>
@@ -18,14 +18,14 @@ int main(int argc, char **argv)
 	int rc;
 
 	alarm(40);
-	if (argc == 2 && !strcmp(argv[1], "accept")) {
+	if (argc == 3 && !strcmp(argv[1], "accept")) {
 		t.role = TALK_ACCEPTOR;
-		t.fd = talk_accept();
-	} else if (argc == 3 && !strcmp(argv[1], "connect")) {
+		t.fd = talk_accept(argv[2][0]);
+	} else if (argc == 4 && !strcmp(argv[1], "connect")) {
 		t.role = TALK_CONNECTOR;
-		t.fd = talk_connect((uint16_t)atoi(argv[2]));
+		t.fd = talk_connect((uint16_t)atoi(argv[3]), argv[2][0]);
 	} else {
-		fprintf(stderr, "usage: talk accept | talk connect PORT\n");
+		fprintf(stderr, "usage: talk accept 4|6|m, talk connect 4|6|m PORT\n");
 		return 2;
 	}
 	rc = talk_run(&t);

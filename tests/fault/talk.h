@@ -30,8 +30,11 @@ struct talk {
 /* Both ends do this; 0, or -1 with t->error. Leaves the socket open. */
 int talk_run(struct talk *t);
 
-/* A connected socket on the loopback: accept prints "port N" first. `port` 0 accepts. Exits with 2 on failure. */
-int talk_connect(uint16_t port);
-int talk_accept(void);
+/*
+ * A connected socket on the loopback; `host` is 4, 6, or m for IPv4 by way of an IPv6 socket. Prints "port N" before it accepts. Exits
+ * with 2 on failure.
+ */
+int talk_connect(uint16_t port, char host);
+int talk_accept(char host);
 
 #endif

@@ -121,39 +121,46 @@ int talk_run(struct talk *t)
 	return hear(t, LAST_WORDS) || hear_end(t) ? -1 : 0;
 }
 
-static int tcp_socket(struct sockaddr_in *in)
+static int tcp_socket(struct sockaddr_in6 *at, socklen_t *len, char host)
 {
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_in *in = (struct sockaddr_in *)at;
+	int family = host == '4' ? AF_INET : AF_INET6, fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
 		exit(2);
-	memset(in, 0, sizeof(*in));
-	in->sin_family = AF_INET;
-	in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	memset(at, 0, sizeof(*at));
+	at->sin6_family = (sa_family_t)family;
+	if (host == '4')
+		in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	else
+		inet_pton(AF_INET6, host == '6' ? "::1" : "::ffff:127.0.0.1", &at->sin6_addr);
+	*len = host == '4' ? sizeof(*in) : sizeof(*at);
 	return fd;
 }
 
-int talk_connect(uint16_t port)
+/* The port stands at the same place in both kinds of address. */
+int talk_connect(uint16_t port, char host)
 {
-	struct sockaddr_in in;
-	int fd = tcp_socket(&in);
+	struct sockaddr_in6 at;
+	socklen_t len;
+	int fd = tcp_socket(&at, &len, host);
 
-	in.sin_port = htons(port);
-	if (connect(fd, (struct sockaddr *)&in, sizeof(in)))
+	at.sin6_port = htons(port);
+	if (connect(fd, (struct sockaddr *)&at, len))
 		exit(2);
 	return fd;
 }
 
-int talk_accept(void)
+int talk_accept(char host)
 {
-	struct sockaddr_in in;
-	socklen_t len = sizeof(in);
-	int fd, listener = tcp_socket(&in);
+	struct sockaddr_in6 at;
+	socklen_t len;
+	int fd, listener = tcp_socket(&at, &len, host);
 
-	if (bind(listener, (struct sockaddr *)&in, sizeof(in)) || listen(listener, 1) ||
-	    getsockname(listener, (struct sockaddr *)&in, &len))
+	if (bind(listener, (struct sockaddr *)&at, len) || listen(listener, 1) ||
+	    getsockname(listener, (struct sockaddr *)&at, &len))
 		exit(2);
-	printf("port %d\n", ntohs(in.sin_port));
+	printf("port %d\n", ntohs(at.sin6_port));
 	fflush(stdout);
 	fd = accept(listener, NULL, NULL);
 	if (fd < 0)
