@@ -3,7 +3,7 @@
 import harness as h
 
 h.need('socat')
-DATA, ECHO = h.make_data('data', 48 << 20), h.make_data('echo', 8 << 20)
+DATA, ECHO = h.make_data('data', 48 << 20), h.make_data('echo', 48 << 20)
 
 
 def one_way(what, server_on, client_on, after):
@@ -28,6 +28,8 @@ def echo(what, server_on, client_on, after):
         if client_on:
             h.prove(client, server_on, 0.5, what)
     server.stop()
+    if server_on:
+        h.prove(server, client_on, 0.5, what)
 
 
 for name, server_side, client_side, calls in h.cases():
