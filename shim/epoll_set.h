@@ -33,6 +33,7 @@ struct conn;
 
 /* Polled at every wait without being armed: at most so many, the rest sleep armed. */
 #define EPOLL_HOT_MAX 64
+#define EPOLL_POKES 32
 
 enum reg_state {
 	REG_FREE,
@@ -88,6 +89,7 @@ struct epoll_set {
 	bool inherited;		/* made by an ancestor: its kernel set is shared with it */
 	bool fork_locked;
 	_Atomic uint8_t nested;	/* another set, poll or select watches this one's fd */
+	_Atomic uint8_t nests;	/* a set has been a member of this one */
 	int epfd;		/* a number of this process that names it */
 	int nr_numbers;
 	int nr_users;		/* threads between epoll_set_enter() and _leave() */
@@ -101,6 +103,8 @@ struct epoll_set {
 	int64_t looked_ns;	/* when the kernel was last asked */
 	_Atomic(struct epoll_reg *) stirred;	/* pushed without the lock */
 	struct reg_list regs, queue, told, hot, dozing;
+	struct conn *pokes[EPOLL_POKES]; /* whose rendezvous has a step to make, when the wait at hand is over */
+	int nr_pokes;
 	struct epoll_set *next_free;
 };
 
@@ -248,7 +252,12 @@ void set_take_stirred(struct epoll_set *s);
 bool ready_everything_changed(uint32_t *seen);
 /*
  * The set's fd is watched from outside, by poll, select or another set: from now on every wait leaves all of it armed behind.
+ * Called again before each look from outside, because what was ready may have been read since.
  */
 void epoll_set_nest(struct epoll_set *s);
+/* Before a look at the fd of `s` from outside, or a wait on it: the sets in it say what is so now. */
+void epoll_set_refresh(struct epoll_set *s);
+/* Is there anything in it, or in sets in it, that the kernel does not know? */
+bool epoll_set_concerns_us(const struct epoll_set *s);
 
 #endif

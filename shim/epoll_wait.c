@@ -23,7 +23,6 @@
 
 /* While the rings give enough to do, other fds of the set wait this long at most. */
 #define LOOK_EVERY_NS 30000
-#define DRAIN_BATCH 32
 #define QUIET_LOOKS 128
 #define RECENT_LOOKS 4
 
@@ -134,7 +133,7 @@ static bool strip_inner(struct epoll_event *events, int *n)
 	return false;
 }
 
-static void take_token(struct epoll_set *s, const struct epoll_event *ev, struct conn **poke, int *nr_poke)
+static void take_token(struct epoll_set *s, const struct epoll_event *ev)
 {
 	struct epoll_reg *r = pool_reg_of_token(s, ev->data.u64);
 
@@ -149,7 +148,7 @@ static void take_token(struct epoll_set *s, const struct epoll_event *ev, struct
 		reg_rung(r);
 		break;
 	case TOKEN_WATCH:
-		poke[(*nr_poke)++] = r->conn;
+		s->pokes[s->nr_pokes++] = r->conn;
 		break;
 	case TOKEN_KICK:
 		break;
@@ -164,29 +163,49 @@ static int fd_of_conn(const struct conn *c)
 	return -1;
 }
 
-/* Reads the inner set. Without the lock, since the rendezvous may come back here to adopt. */
+/*
+ * Steps of rendezvous whose fds became readable. They may adopt, so they are made when the wait has told what it had to, else what
+ * the kernel has just told would be told again; and without the lock.
+ */
+static bool run_pokes(struct epoll_set *s)
+{
+	struct conn *poke[EPOLL_POKES];
+	int nr = s->nr_pokes;
+
+	if (!nr)
+		return false;
+	s->nr_pokes = 0;
+	memcpy(poke, s->pokes, (size_t)nr * sizeof(*poke));
+	set_unlock(s);
+	for (int i = 0; i < nr; i++) {
+		int fd = fd_of_conn(poke[i]);
+
+		if (fd >= 0)
+			nego_poke(poke[i], fd);
+	}
+	set_lock(s);
+	return true;
+}
+
+/* Reads the inner set. Caller holds the lock. */
 static void drain_inner(struct epoll_set *s)
 {
-	struct epoll_event batch[DRAIN_BATCH];
-	struct conn *poke[DRAIN_BATCH];
+	struct epoll_event batch[EPOLL_POKES];
 	long n;
 
 	do {
-		int nr_poke = 0;
+		int room = EPOLL_POKES - s->nr_pokes;
 
-		n = sys_call6(SYS_epoll_pwait, s->inner, (long)batch, DRAIN_BATCH, 0, 0, 0);
-		if (n <= 0 || !set_lock(s))
-			return;
-		for (long i = 0; i < n; i++)
-			take_token(s, &batch[i], poke, &nr_poke);
-		set_unlock(s);
-		for (int i = 0; i < nr_poke; i++) {
-			int fd = fd_of_conn(poke[i]);
-
-			if (fd >= 0)
-				nego_poke(poke[i], fd);
+		if (room == 0) {
+			run_pokes(s);
+			room = EPOLL_POKES - s->nr_pokes;
 		}
-	} while (n == DRAIN_BATCH);
+		n = sys_call6(SYS_epoll_pwait, s->inner, (long)batch, room, 0, 0, 0);
+		for (long i = 0; i < n; i++)
+			take_token(s, &batch[i]);
+		if (n < room)
+			break;
+	} while (true);
 }
 
 /*
@@ -200,9 +219,7 @@ static void requeue_told(struct epoll_set *s, bool full)
 	if (!s->told.first)
 		return;
 	if (full) {
-		set_unlock(s);
 		drain_inner(s);
-		set_lock(s);
 		set_take_stirred(s);
 		poll_hot(s);
 	}
@@ -218,7 +235,7 @@ static void note_told(struct epoll_set *s, int n, int max)
 		count_add(&s->tick, 1);
 }
 
-/* One look at the kernel's set. What it has, or -errno; the inner set's part is in the queue afterwards. */
+/* One look at the kernel's set, with the lock held. What it has, or -errno; the inner set's part is in the queue afterwards. */
 static int look(struct epoll_set *s, int epfd, struct epoll_event *events, int max)
 {
 	int n = (int)sys_call6(SYS_epoll_pwait, epfd, (long)events, max, 0, 0, 0);
@@ -265,6 +282,7 @@ static int sleep_in_kernel(int epfd, struct epoll_event *events, int max, int64_
 	return n;
 }
 
+/* Comes back with the lock held. */
 static int sleep_on_set(struct epoll_set *s, int epfd, struct epoll_event *events, int max, int64_t left_ns,
 			const sigset_t *mask)
 {
@@ -274,6 +292,8 @@ static int sleep_on_set(struct epoll_set *s, int epfd, struct epoll_event *event
 	n = sleep_in_kernel(epfd, events, max, left_ns, mask);
 	pthread_cleanup_pop(0);
 	fetch_sub(&s->nr_waiters, 1);
+	set_lock(s);
+	rouse_all(s);
 	note_told(s, n, max);
 	if (n > 0 && strip_inner(events, &n)) {
 		drain_inner(s);
@@ -366,10 +386,7 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 		s->looked_ns = now;
 		s->turn++;
 		if (n < max) {
-			set_unlock(s);
 			k = look(s, epfd, events + n, max - n);
-			if (!set_lock(s))
-				return n ? n : k;
 			if (k < 0)
 				return n ? n : k;
 			n += k;
@@ -378,6 +395,8 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 			n += collect(s, events + n, max - n);
 		if (n || left == 0)
 			return n;
+		if (run_pokes(s))
+			continue;
 
 		if (s->nr_hot && !spun) {
 			spun = true;
@@ -403,8 +422,6 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 		}
 		set_unlock(s);
 		n = sleep_on_set(s, epfd, events, max, left, mask);
-		set_lock(s);
-		rouse_all(s);
 		s->looked_ns = now_ns();
 		s->turn |= 1;
 		if (n > 0)
@@ -414,6 +431,7 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 		n = collect(s, events, max);
 		if (n)
 			return n;
+		run_pokes(s);
 	}
 }
 
@@ -453,6 +471,8 @@ int epoll_set_wait(int epfd, struct epoll_event *events, int max, int64_t timeou
 	int64_t began = timeout_ns > 0 ? now_ns() : 0;
 	int n;
 
+	if (s)
+		epoll_set_refresh(s);
 	if (!s || set_is_plain(s)) {
 		n = s ? wait_plain(s, epfd, events, max, timeout_ns, mask) :
 			sleep_in_kernel(epfd, events, max, timeout_ns, mask);
@@ -471,6 +491,7 @@ int epoll_set_wait(int epfd, struct epoll_event *events, int max, int64_t timeou
 		return sleep_in_kernel(epfd, events, max, timeout_ns, mask);
 	n = wait_entered(s, epfd, events, max, timeout_ns, mask);
 	requeue_told(s, n == max);
+	run_pokes(s);
 	settle_locked(s);
 	epoll_set_leave(s);
 	return n;
@@ -488,9 +509,28 @@ void epoll_set_nest(struct epoll_set *s)
 	if (set_is_plain(s))
 		return;
 	/* Members say at first, and with each frame, what is no news to the program: that is sifted out. */
-	drain_inner(s);
 	if (!set_lock(s))
 		return;
+	drain_inner(s);
+	run_pokes(s);
 	settle_locked(s);
 	set_unlock(s);
+}
+
+static void nest_again(struct epoll_set *s)
+{
+	if (load_relaxed(&s->nested))
+		epoll_set_nest(s);
+}
+
+/* Which sets are in which is the kernel's to know; where any is, all that are watched are brought up to date. */
+void epoll_set_refresh(struct epoll_set *s)
+{
+	if (unlikely(load_relaxed(&s->nests)))
+		pool_for_each_set(nest_again);
+}
+
+bool epoll_set_concerns_us(const struct epoll_set *s)
+{
+	return !set_is_plain((struct epoll_set *)s) || load_relaxed(&((struct epoll_set *)s)->nests);
 }

@@ -135,7 +135,7 @@ EXPORT int epoll_create1(int flags)
 
 EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 {
-	struct epoll_set *inside;
+	struct epoll_set *inside, *set;
 	struct conn *c;
 
 	if (!guard_ready())
@@ -148,8 +148,11 @@ EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 	if (c)
 		return (int)as_errno(epoll_set_ctl(epfd, op, fd, c, event));
 	inside = fdtab_epoll(fd);
-	if (inside && op == EPOLL_CTL_ADD && inside != fdtab_epoll(epfd))
+	set = fdtab_epoll(epfd);
+	if (inside && set && op == EPOLL_CTL_ADD && inside != set) {
+		store_relaxed(&set->nests, 1);
 		epoll_set_nest(inside);
+	}
 	return real_epoll_ctl(epfd, op, fd, event);
 }
 

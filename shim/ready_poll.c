@@ -49,10 +49,14 @@ static __thread int64_t looked_ns __attribute__((tls_model("initial-exec")));
 static bool is_ours(int fd)
 {
 	struct conn *c = fdtab_get(fd);
+	struct epoll_set *set;
 
 	if (c)
 		return conn_is_linked(c) || nego_wait_fd(c) >= 0;
-	return fdtab_other(fd) != FD_MARK_NONE && (fdtab_hidden(fd) || fdtab_epoll(fd));
+	if (fdtab_other(fd) == FD_MARK_NONE)
+		return false;
+	set = fdtab_epoll(fd);
+	return set ? epoll_set_concerns_us(set) : fdtab_hidden(fd);
 }
 
 bool ready_concerns_us(const struct pollfd *fds, uint64_t nr_fds)
@@ -91,8 +95,10 @@ static void fill(struct poll_call *p)
 		}
 		c = fdtab_get(k->fd);
 		set = c ? NULL : fdtab_epoll(k->fd);
-		if (set)
+		if (set) {
 			epoll_set_nest(set);
+			epoll_set_refresh(set);
+		}
 		if (c && (conn_is_linked(c) || nego_wait_fd(c) >= 0))
 			p->items[p->nr_items++] = (struct item){ .conn = c, .at = (uint32_t)i };
 	}
@@ -279,6 +285,18 @@ static void after_sleep(struct poll_call *p)
 
 /* ---- the loop ------------------------------------------------------------------------------------------------------ */
 
+/*
+ * A poll that found nothing and may not sleep still ends with EINTR if the mask lets a pending signal in. One that found
+ * something does not, so the mask is used only now.
+ */
+static int let_signals_in(struct poll_call *p, const sigset_t *mask)
+{
+	struct timespec zero = { 0, 0 };
+	long n = sys_call5(SYS_ppoll, p->kernel, p->nr_fds, &zero, mask, 8);
+
+	return n > 0 ? derive(p) : (int)n;
+}
+
 /* Nothing has happened of which only the kernel knows how it shows. */
 static bool rings_can_tell(struct poll_call *p)
 {
@@ -316,8 +334,10 @@ static int poll_loop(struct poll_call *p, int64_t timeout_ns, const sigset_t *ma
 		return n;
 	for (;;) {
 		n = derive(p);
-		if (n || left == 0)
+		if (n)
 			return n;
+		if (left == 0)
+			return mask ? let_signals_in(p, mask) : 0;
 		if (!spun && p->nr_items) {
 			spun = true;
 			if (spin_until(has_news, p))
