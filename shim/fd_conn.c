@@ -42,10 +42,13 @@ static void change_end(void)
 	fetch_sub(&nr_changing, 1);
 }
 
+/* A handler that jumped out of a change has left the count too high: better a fork that saw half a change than none. */
+enum { FORK_PATIENCE = 1 << 17 };
+
 void fd_fork_prepare(void)
 {
 	exchange(&fork_waits, 1);
-	while (load_acquire(&nr_changing) != changing_here)
+	for (int i = 0; load_acquire(&nr_changing) > changing_here && i < FORK_PATIENCE; i++)
 		yield();
 }
 

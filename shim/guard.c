@@ -14,6 +14,11 @@ void guard_open(void)
 	store_release(&guard_state, GUARD_READY);
 }
 
+bool guard_in_child(void)
+{
+	return sys_getpid() != inherit_pid;
+}
+
 /* Called by vfork.S only. */
 void guard_vfork_enter(void);
 long guard_vfork_leave(long result);
@@ -31,7 +36,7 @@ __attribute__((visibility("hidden"))) long guard_vfork_leave(long result)
 	/* A child that was killed inside a vfork of its own has left the depth too high: back in the process that the
 	 * memory belongs to, it is none. */
 	if (guard_vfork_depth > 0) {
-		guard_vfork_depth = sys_getpid() == inherit_pid ? 0 : guard_vfork_depth - 1;
+		guard_vfork_depth = guard_in_child() ? guard_vfork_depth - 1 : 0;
 		if (guard_vfork_depth == 0)
 			fetch_sub(&guard_state, GUARD_VFORK);
 	}

@@ -19,8 +19,12 @@
 enum { GUARD_READY = 1, GUARD_VFORK = 2 };
 
 extern _Atomic int guard_state;
-/* How many vfork() calls deep this thread is; not zero means: the code now running is the child's. */
+/* How many vfork() calls deep this thread is. */
 extern __thread int guard_vfork_depth __attribute__((tls_model("initial-exec")));
+
+/* Of a thread that is inside a vfork(): is the code now running the child's? Asks the kernel, because a signal handler
+ * may run in the parent just before or after. */
+bool guard_in_child(void);
 
 /* Every start-up step has been done. Also called in a forked child: it has one thread, and no vfork of the parent's. */
 void guard_open(void);
@@ -29,7 +33,7 @@ void guard_open(void);
 
 static inline bool in_vfork_child(void)
 {
-	return guard_vfork_depth != 0;
+	return unlikely(guard_vfork_depth != 0) && guard_in_child();
 }
 
 static inline bool guard_ready(void)

@@ -19,6 +19,7 @@
 #include "shim/guard.h"
 #include "shim/inherit.h"
 #include "shim/sandbox.h"
+#include "shim/signals.h"
 
 struct args {
 	long nr, a, b, c, d, e, f;
@@ -93,6 +94,15 @@ static long process_call(const struct args *x)
 	else
 		inherit_in_parent();
 	return pid;
+}
+
+static long signal_call(const struct args *x)
+{
+	long result = pass(x);
+
+	if (result == 0 && x->b)
+		signals_refresh((int)x->a);
+	return result;
 }
 
 static long sandbox_call(const struct args *x)
@@ -173,6 +183,7 @@ static long route(const struct args *x)
 	case SYS_execveat:
 		return execveat(fd, (const char *)x->b, (char *const *)x->c, (char *const *)x->d, (int)x->e);
 	case SYS_exit_group: _exit(fd);
+	case SYS_rt_sigaction: return signal_call(x);
 	case SYS_prctl:
 		return prctl(fd, (unsigned long)x->b, (unsigned long)x->c, (unsigned long)x->d, (unsigned long)x->e);
 	case SYS_seccomp:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A process that cages itself: another root without /proc, or a system call filter. */
+/* A process that cages itself (another root without /proc, a system call filter), or moves bytes unseen. */
 #include "probe.h"
 
 #include <linux/filter.h>
@@ -35,6 +35,11 @@ int main(int argc, char **argv)
 		MUST(mkdtemp(argv[2]) && chroot(argv[2]) == 0 && chdir("/") == 0);
 		a = tcp_pair(&b);
 		ping_pong(a, b, 100);
+	} else if (strcmp(argv[1], "io_uring") == 0) {
+		/* Whether or not the kernel has it, the process means to move bytes by it. */
+		a = tcp_pair(&b);
+		syscall(SYS_io_uring_setup, 1, NULL);
+		ping_pong(a, b, 50);
 	} else {
 		a = tcp_pair(&b);
 		if (argc > 2)

@@ -179,6 +179,7 @@ def cases(probes, work):
         "chroot": Case(probe("cage", "chroot", str(work / "root-XXXXXX")), at_once),
         "seccomp-by-prctl": Case(probe("cage", "prctl", "talk"), {"after": "20"}, caged),
         "seccomp-by-syscall": Case(probe("cage", "seccomp"), {"after": "20"}, caged),
+        "io-uring": Case(probe("cage", "io_uring"), at_once, counted("io-uring", 2)),
         "race": Case(probe("race")),
         "race-on-ring": Case(probe("race"), at_once, check=ring_used),
         "summary-none": Case(probe("summary", "none"), check=no_line),
