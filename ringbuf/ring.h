@@ -194,7 +194,7 @@ static inline uint64_t ring_put(struct ring_tx *tx, uint64_t pos, const void *bu
  */
 static inline bool ring_tx_is_answer(struct ring_tx *tx)
 {
-	uint64_t other = *tx->other_pos;
+	uint64_t other = load_unlocked(tx->other_pos);
 
 	if (other == tx->answered)
 		return false;
@@ -222,7 +222,7 @@ static inline void ring_express(struct ring_tx *tx, uint64_t end, const void *bu
 /* Everything before `pos` is the peer's from now on. Pairs with ring_rx_refresh(). Follow it with ring_tx_notify(). */
 static inline void ring_publish(struct ring_tx *tx, uint64_t pos)
 {
-	tx->tail_pos = pos;
+	store_unlocked(&tx->tail_pos, pos);
 	peer_publish_u64(&tx->front->tail_pos, pos);
 }
 
@@ -339,7 +339,7 @@ static inline void ring_consume_to(struct ring_rx *rx, uint64_t pos)
 {
 	uint64_t crossed = (rx->head_pos ^ pos) & ~(rx->mask >> 2);
 
-	rx->head_pos = pos;
+	store_unlocked(&rx->head_pos, pos);
 	peer_publish_u64(&rx->ctl->rx.head_pos, pos);
 	if (unlikely(crossed))
 		ring_rx_notify_slow(rx);
@@ -383,10 +383,10 @@ static inline ssize_t ring_rx_avail_soon(struct ring_rx *rx)
 	return avail;
 }
 
-/* Takes up to `len` bytes: their number, 0 when empty, -EPROTO. */
+/* Takes up to `len` bytes: their number, 0 when empty, -EPROTO. Fewer than `len` mean that the ring is drained by now. */
 static inline ssize_t ring_read(struct ring_rx *rx, void *buf, size_t len)
 {
-	ssize_t avail = ring_rx_avail(rx);
+	ssize_t avail = ring_rx_avail_min(rx, len);
 	size_t done = 0;
 
 	if (unlikely(avail < 0))
