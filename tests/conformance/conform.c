@@ -133,6 +133,8 @@ static void serve(struct actor **cast, int nr)
 
 		if (n < 0 && errno == EINTR)
 			continue;
+		if (n <= 0 && gettid() != getpid())
+			return; /* the main thread ends the process, and nobody else beside it */
 		if (n <= 0)
 			exit(0);
 		line[n] = 0;

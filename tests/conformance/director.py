@@ -212,8 +212,8 @@ class Director:
 
     def _pair(self, name):
         if "l" not in self.ports:
-            self._must("B", "server", "l")
-        self._must("A", "socket", name)
+            self._must("B", "server", "l", *self.script.buffers)
+        self._must("A", "socket", name, *self.script.buffers)
         self._must("A", "connect", name, "@l")
         self._must("B", "accept", "l", name)
         self._warm(name, "A", "B")

@@ -4,6 +4,8 @@ import collections
 
 Mode = collections.namedtuple("Mode", "name layout family who after spin warm ring")
 
+TINY_RING = 4096
+
 
 def _mode(layout, family, who, after, spin, warm, ring=None):
     words = [layout, f"v{family}", who, f"after-{after}", f"spin-{spin}", "warm" if warm else "cold"]
@@ -18,8 +20,9 @@ MODES = (
     _mode("procs", "4", "both", "0", "auto", True),
     _mode("procs", "6", "both", "default", "0", True),
     _mode("procs", "m", "both", "default", "auto", True),
-    # A ring so small that everything wraps and fills.
-    _mode("procs", "4", "both", "0", "0", True, ring=4096),
+    # A ring so small that everything wraps, and the smallest one, for scripts that say that they fit ("tiny").
+    _mode("procs", "4", "both", "0", "0", True, ring=32768),
+    _mode("procs", "4", "both", "0", "0", True, ring=TINY_RING),
     # The switch falls between the steps, wherever they lead to it.
     _mode("procs", "4", "both", "0", "auto", False),
     _mode("procs", "6", "both", "0", "0", False),

@@ -3,6 +3,8 @@
 import fnmatch
 import pathlib
 
+from modes import TINY_RING
+
 LAYOUTS = ("procs", "threads", "one")
 DIRECTIVES = ("pair", "warm")
 
@@ -33,6 +35,8 @@ class Script:
     def __init__(self, name, text):
         self.name, self.steps = name, []
         self.layouts, self.families, self.modes = ("procs",), ("4", "6", "m"), ("*",)
+        self.tiny = False       # runs with the smallest ring too: no send waits for a reader who comes later
+        self.buffers = ()       # ("small",): of the sockets that `pair` makes
         self.unswitched = None  # why warm modes need not prove that rings were used
         for number, line in enumerate(text.splitlines(), 1):
             line = line.split("#", 1)[0].strip()
@@ -45,6 +49,10 @@ class Script:
                 self.families = tuple(rest.split())
             elif word == "modes":
                 self.modes = tuple(rest.split())
+            elif word == "tiny":
+                self.tiny = True
+            elif word == "small_buffers":
+                self.buffers = ("small",)
             elif word == "unswitched":
                 self.unswitched = rest
             else:
@@ -66,7 +74,7 @@ class Script:
         return list(dict.fromkeys(names))
 
     def wants(self, mode):
-        return (mode.layout in self.layouts and mode.family in self.families
+        return ((mode.ring != TINY_RING or self.tiny) and mode.layout in self.layouts and mode.family in self.families
                 and any(fnmatch.fnmatchcase(mode.name, glob) for glob in self.modes))
 
 

@@ -12,7 +12,9 @@
 
 #include "verbs.h"
 
-static const struct word sock_words[] = {{"nonblock", SOCK_NONBLOCK}, {"cloexec", SOCK_CLOEXEC}, {NULL, 0}};
+enum { SMALL = 1 << 30 };
+static const struct word sock_words[] = {{"nonblock", SOCK_NONBLOCK}, {"cloexec", SOCK_CLOEXEC}, {"small", SMALL},
+					 {NULL, 0}};
 
 struct address {
 	union {
@@ -85,11 +87,23 @@ static void no_delay(int fd)
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
+/* For scripts that fill sockets: megabytes prove no more than this. */
+static void small_buffers(int fd)
+{
+	int bytes = 30000;
+
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+}
+
 void verb_socket(struct actor *a, int argc, char **argv)
 {
-	int fd = CALL(socket(family_of(a), SOCK_STREAM | (int)parse_rest(sock_words, argc, argv, 2), 0));
+	int flags = (int)parse_rest(sock_words, argc, argv, 2);
+	int fd = CALL(socket(family_of(a), SOCK_STREAM | (flags & ~SMALL), 0));
 
 	no_delay(fd);
+	if (flags & SMALL)
+		small_buffers(fd);
 	say(a, fd < 0 ? "= -1" : "= ok");
 	name_set(a, argv[1], fd);
 }
@@ -119,6 +133,8 @@ void verb_server(struct actor *a, int argc, char **argv)
 	for (int i = 2; i < argc; i++) {
 		if (!strcmp(argv[i], "nonblock"))
 			fcntl(fd, F_SETFL, O_NONBLOCK);
+		else if (!strcmp(argv[i], "small"))
+			small_buffers(fd);
 		else
 			bad_step("unknown word", argv[i]);
 	}
