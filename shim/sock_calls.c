@@ -89,7 +89,6 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 {
 	bool dissolves, ours;
 	int result, kept_errno;
-	long flags;
 
 	if (!guard_ready())
 		return real_connect(fd, addr, len);
@@ -103,8 +102,8 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 		if (result == 0)
 			fd_fresh(fd, FD_MARK_TCP);
 	} else if (!fdtab_get(fd) && begun(result)) {
-		flags = sys_fcntl(fd, F_GETFL, 0);
-		fd_opened(fd, CONN_CONNECTED, flags >= 0 && flags & O_NONBLOCK);
+		/* Whether it blocks is asked for by conn_read_options(), once the connection has proved busy. */
+		fd_opened(fd, CONN_CONNECTED, false);
 	}
 	errno = kept_errno;
 	return result;
