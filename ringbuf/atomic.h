@@ -18,8 +18,9 @@
 #define load_relaxed(p) atomic_load_explicit((p), memory_order_relaxed)
 #define store_relaxed(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
 
-/* A word that its writer writes plainly, under a lock that the reader does not hold. */
+/* A plain word whose writer holds a lock, for readers that do not: whole, but of no certain age. */
 #define load_unlocked(p) __atomic_load_n((p), __ATOMIC_RELAXED)
+#define store_unlocked(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
 
 /* What was written before the release is seen after the acquire that reads its value. */
 #define load_acquire(p) atomic_load_explicit((p), memory_order_acquire)

@@ -13,12 +13,18 @@ void sandbox_enter(enum reason why)
 	int none = REASON_NONE;
 
 	(void)compare_exchange(&sandbox_reason, &none, (int)why);
+	if (why == REASON_SECCOMP)
+		barrier_disable();
 	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned int)fd + 1)) {
 		struct conn *c = fdtab_get(fd);
 
-		if (c)
-			(void)conn_pin(c, why);
+		if (!c)
+			continue;
+		(void)conn_pin(c, why);
+		/* The filter may answer a membarrier with death: the last one that is promised is made now. */
+		if (why == REASON_SECCOMP && conn_is_linked(c) && conn_hold(c, fd)) {
+			ring_rx_leave_polling(&c->link.rx);
+			conn_drop(c);
+		}
 	}
-	if (why == REASON_SECCOMP)
-		barrier_disable();
 }
