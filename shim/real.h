@@ -8,6 +8,7 @@
 #ifndef RINGWAY_SHIM_REAL_H
 #define RINGWAY_SHIM_REAL_H
 
+#include <aio.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>

@@ -128,18 +128,35 @@ EXPORT int fileno_unlocked(FILE *file)
 	return fd >= 0 ? fd : real_fileno_unlocked(file);
 }
 
-/* Closes the descriptor inside libc, where close() is not heard. */
-EXPORT int fclose(FILE *file)
+/* The descriptor is about to be closed inside libc, where close() is not heard. */
+static void stream_closing(FILE *file)
 {
 	int kept_errno = errno, fd;
 
-	if (guard_ready()) {
-		fd = real_fileno(file);
-		errno = kept_errno;
-		if (fdtab_get(fd))
-			fd_closing(fd);
-	}
+	if (!guard_ready() || !file)
+		return;
+	fd = real_fileno(file);
+	errno = kept_errno;
+	if (fdtab_get(fd))
+		fd_closing(fd);
+}
+
+EXPORT int fclose(FILE *file)
+{
+	stream_closing(file);
 	return real_fclose(file);
+}
+
+EXPORT FILE *freopen(const char *path, const char *mode, FILE *file)
+{
+	stream_closing(file);
+	return real_freopen(path, mode, file);
+}
+
+EXPORT FILE *freopen64(const char *path, const char *mode, FILE *file)
+{
+	stream_closing(file);
+	return real_freopen64(path, mode, file);
 }
 
 /* Is fd a connection on a ring, which libc must not write to by itself? */

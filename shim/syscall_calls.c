@@ -85,7 +85,7 @@ static long process_call(const struct args *x)
 {
 	long pid;
 
-	if (x->nr == SYS_clone && x->a & CLONE_VM)
+	if (x->nr == SYS_clone ? x->a & CLONE_VM : x->nr == SYS_clone3 && *(const uint64_t *)x->a & CLONE_VM)
 		return pass(x);
 	inherit_before_fork();
 	pid = pass(x);
@@ -174,6 +174,7 @@ static long route(const struct args *x)
 	case SYS_epoll_wait: return epoll_wait(fd, (struct epoll_event *)x->b, (int)x->c, (int)x->d);
 	case SYS_fork:
 #endif
+	case SYS_clone3:
 	case SYS_clone: return process_call(x);
 	case SYS_ppoll:
 	case SYS_pselect6:

@@ -36,6 +36,12 @@ int main(int argc, char **argv)
 	SAY("end %d %d\n", fgetc(in), feof(in) != 0);
 	fclose(in);
 
+	/* The numbers that libc closed by itself are free, and what gets them next is a file. */
+	in = fopen("/dev/null", "r+");
+	MUST(fileno(in) <= accepted || fileno(in) <= connected);
+	MUST(write(fileno(in), "x", 1) == 1 && read(fileno(in), &byte, 1) == 0);
+	fclose(in);
+
 	accepted = tcp_pair(&connected);
 	if (argc > 1)
 		ping_pong(accepted, connected, 40);
