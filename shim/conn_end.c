@@ -153,6 +153,14 @@ int conn_shutdown(struct conn *c, int fd, int how)
 	return r;
 }
 
+/* Behind the frame, which has not been read yet. */
+static size_t ring_arrived(struct conn *c)
+{
+	ssize_t avail = ring_rx_avail_min(&c->link.rx, SIZE_MAX);
+
+	return avail > 0 ? (size_t)avail : 0;
+}
+
 int conn_inq(struct conn *c, int fd)
 {
 	int kernel = 0;
@@ -168,16 +176,16 @@ int conn_inq(struct conn *c, int fd)
 	if (load_relaxed(&c->rx.state) == RX_ACKED && switch_read_cap(c) == 0)
 		switch_take(c, fd);
 	if (conn_rx_on_ring(c)) {
-		ssize_t avail = ring_rx_avail_min(&c->link.rx, SIZE_MAX);
-
-		n = avail > 0 ? (size_t)avail : 0;
+		n = ring_arrived(c);
 	} else {
 		cap = switch_read_cap(c);
 		r = (int)sys_call3(SYS_ioctl, fd, SIOCINQ, &kernel);
 		n = kernel > 0 ? (size_t)kernel : 0;
 		if (load_relaxed(&c->rx.state) == RX_SEEK)
 			n += c->rx.stash_len;
-		if (n > cap)
+		if (cap != SIZE_MAX && n >= cap + FRAME_SIZE && !lane_voided(c->link.rx.ctl, c->rx.acked_seq))
+			n = cap + ring_arrived(c);
+		else if (n > cap)
 			n = cap;
 		if (r < 0) {
 			lane_unlock(&c->rx.lock);

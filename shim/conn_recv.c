@@ -118,6 +118,32 @@ static ssize_t take_ring(struct conn *c, const struct iov_walk *walk, int flags)
 	return (ssize_t)done;
 }
 
+/*
+ * A peek that reaches past S: the program bytes before it, and behind the frame, if that lies there whole, what the ring has.
+ * -EAGAIN: nothing but the bytes before S is to be seen.
+ */
+static ssize_t peek_across(struct conn *c, int fd, const struct iov_walk *walk, size_t cap, int flags)
+{
+	uint8_t expected[FRAME_SIZE], got[FRAME_SIZE];
+	struct iovec window[IOV_WINDOW];
+	struct msghdr local = { .msg_iov = window };
+	struct iov_walk rest = *walk;
+	size_t bytes, nr = iov_window(walk, cap, window, &bytes);
+	ssize_t n;
+
+	if (bytes < cap || nr == IOV_WINDOW)
+		return -EAGAIN;
+	window[nr] = (struct iovec){ .iov_base = got, .iov_len = FRAME_SIZE };
+	local.msg_iovlen = nr + 1;
+	n = sys_call3(SYS_recvmsg, fd, &local, (flags & ~(MSG_WAITALL | MSG_TRUNC)) | MSG_DONTWAIT);
+	frame_make(expected, FRAME_SWITCH, c->peer_nonce, c->nonce, c->rx.cap_pos);
+	if (n != (ssize_t)(cap + FRAME_SIZE) || !frame_matches(expected, got, 0, FRAME_SIZE))
+		return -EAGAIN;
+	iov_skip(&rest, cap);
+	n = take_ring(c, &rest, flags);
+	return n < 0 ? -EAGAIN : (ssize_t)cap + n;
+}
+
 /* The ring is drained and its stream has ended: the error once, then what the kernel says. */
 static ssize_t take_end(struct conn *c, int fd, const struct iov_walk *w, int flags, struct msghdr *m)
 {
@@ -126,6 +152,13 @@ static ssize_t take_end(struct conn *c, int fd, const struct iov_walk *w, int fl
 	if (err)
 		return -err;
 	return load_relaxed(&c->rx.dead) ? 0 : take_tcp(c, fd, w, SIZE_MAX, flags, m);
+}
+
+/* An end that was told may come at any moment now; without a word the kernel is asked now and then. */
+static bool wants_look(struct conn *c)
+{
+	conn_take_rx_attention(c);
+	return load_relaxed(&c->rx.told_end) || load_relaxed(&c->rx.looks_skipped) >= LOOK_EVERY;
 }
 
 static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int flags, struct msghdr *m)
@@ -141,8 +174,7 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 			return 0;
 		if (n < 0)
 			conn_lied(c, fd, REASON_BAD_POSITION);
-		else if (!ended && (conn_take_rx_attention(c) & WAKE_ATTN_KERNEL ||
-				    load_relaxed(&c->rx.looks_skipped) >= LOOK_EVERY))
+		else if (!ended && wants_look(c))
 			conn_look(c, fd);
 		else if (!ended)
 			count_add(&c->rx.looks_skipped, 1);
@@ -178,6 +210,12 @@ static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags,
 			return step_ring(c, fd, w, flags, m);
 		case RX_ACKED:
 			cap = switch_read_cap(c);
+			if (cap && flags & MSG_PEEK && w->left > cap) {
+				ssize_t n = peek_across(c, fd, w, cap, flags);
+
+				if (n >= 0)
+					return n;
+			}
 			if (cap)
 				return take_tcp(c, fd, w, cap, flags, m);
 			if (switch_take(c, fd) == TAKE_WAIT)
@@ -267,8 +305,11 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 			iov_skip(&w, (size_t)n);
 			done += (size_t)n;
 		}
-		/* A short step may have stopped where TCP ends and the ring begins, or at a window of many pieces. */
-		if (n > 0 && w.left && !(flags & MSG_PEEK) && done < low) {
+		/*
+		 * A short step may have stopped at a window of many pieces, or where TCP ends and the ring begins: a call that
+		 * returns less than was asked for must have left nothing behind.
+		 */
+		if (n > 0 && w.left && !(flags & MSG_PEEK) && (done < low || switch_read_cap(c) == 0)) {
 			lane_unlock(&c->rx.lock);
 			continue;
 		}

@@ -67,9 +67,29 @@ static void reads_stop_at_the_acknowledged_count(void **state)
 	assert_int_equal(conn_recv(b.b, b.b_fd, got, 2, 0), 2); /* acknowledges the announcement at 6 */
 	assert_sends(b.a, b.a_fd, "after");
 	assert_true(conn_tx_on_ring(b.a));
-	assert_int_equal(conn_recv(b.b, b.b_fd, got, sizeof(got), 0), 4);
+	assert_int_equal(conn_recv(b.b, b.b_fd, got, 4, 0), 4);
 	assert_memory_equal(got, "fore", 4);
+	assert_int_equal(load_relaxed(&b.b->rx.state), RX_ACKED);
 	assert_receives(b.b, b.b_fd, "after");
+	bench_close(&b);
+}
+
+static void call_that_has_room_goes_on_across_the_switch(void **state)
+{
+	struct bench b = bench_open();
+	char got[64] = "";
+
+	(void)state;
+	bench_link(&b);
+	assert_sends(b.a, b.a_fd, "before");
+	assert_int_equal(conn_recv(b.b, b.b_fd, got, 2, 0), 2);
+	assert_sends(b.a, b.a_fd, "after");
+	assert_int_equal(conn_inq(b.b, b.b_fd), 9);
+	assert_int_equal(conn_recv(b.b, b.b_fd, got, sizeof(got), MSG_PEEK), 9);
+	assert_memory_equal(got, "foreafter", 9);
+	assert_int_equal(conn_recv(b.b, b.b_fd, got, 7, MSG_PEEK), 7);
+	assert_receives(b.b, b.b_fd, "foreafter");
+	assert_nothing(b.b, b.b_fd);
 	bench_close(&b);
 }
 
@@ -267,6 +287,7 @@ int main(void)
 		cmocka_unit_test(quiet_lane_leaves_tcp_at_the_next_send),
 		cmocka_unit_test(data_before_the_acknowledgement_goes_over_tcp),
 		cmocka_unit_test(reads_stop_at_the_acknowledged_count),
+		cmocka_unit_test(call_that_has_room_goes_on_across_the_switch),
 		cmocka_unit_test(waitall_goes_on_across_the_switch),
 		cmocka_unit_test(bytes_that_are_no_frame_go_to_the_program),
 		cmocka_unit_test(ring_bytes_without_a_frame_are_not_handed_out),
