@@ -298,9 +298,9 @@ static bool kernel_edge(const struct epoll_reg *r, uint32_t mask, uint32_t kerne
 {
 	if (mask & (EPOLLERR | EPOLLHUP | EPOLLRDHUP | EPOLLPRI) & ~r->kernel_mask)
 		return true;
-	if (reported & EPOLLIN)
-		return !conn_rx_on_ring(r->conn) && kernel & mask & EPOLLIN;
-	return reported & mask & EPOLLOUT && !conn_tx_on_ring(r->conn);
+	if (reported & kernel & mask & EPOLLIN && !conn_rx_on_ring(r->conn))
+		return true;
+	return reported & mask & r->events & EPOLLOUT && !conn_tx_on_ring(r->conn);
 }
 
 uint32_t reg_evaluate(struct epoll_reg *r)
@@ -316,10 +316,6 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 	asked = plain || reported || r->kernel_mask || conn_attention(c) || !conn_rx_on_ring(c) ||
 		(!conn_tx_on_ring(c) && r->events & (EPOLLOUT | EPOLLWRNORM));
 	r->kernel_events = 0;
-	if (reported & EPOLLOUT && r->old_room) {
-		r->old_room = false;
-		reported &= ~(uint32_t)EPOLLOUT;
-	}
 	if (!plain) {
 		/* Before the look: what comes during it must be an edge at the next one. */
 		uint64_t rx = conn_rx_edge(c), tx = conn_tx_edge(c), tail = conn_rx_tail(c);
@@ -453,8 +449,11 @@ int reg_adopt(struct epoll_reg *r)
 	 * An edge that the kernel's set holds and has not told yet must not be lost, so the first look makes one for whatever is
 	 * there; but not for the room of an idle socket, if the program has been told of everything since it armed this.
 	 */
-	r->old_room = !r->fresh && (int32_t)(load_relaxed(&s->tick) - r->armed_tick) > 0;
-	r->edge = !r->old_room;
+	r->edge = r->fresh || (int32_t)(load_relaxed(&s->tick) - r->armed_tick) <= 0;
+	if (!r->edge) {
+		set_drain_inner(s);
+		r->kernel_events &= ~(uint32_t)EPOLLOUT;
+	}
 	r->wanted = false;
 	return 0;
 }

@@ -67,7 +67,6 @@ struct epoll_reg {
 	bool edge;		/* report once even if nothing new came: after ADD and MOD */
 	bool wanted;		/* the rendezvous was put off until the program re-arms this one-shot */
 	bool fresh;		/* inside the ADD or MOD that armed it: its state is known */
-	bool old_room;		/* the program has been told of the room that the inner set reports first */
 	bool rung;		/* a bell of it, since it was armed */
 	bool no_room;		/* the last look at the ring found none */
 	short armed;		/* POLLIN | POLLOUT: counted as a sleeper of these lanes */
@@ -248,6 +247,8 @@ int epoll_set_ctl(int epfd, int op, int fd, struct conn *c, struct epoll_event *
 int epoll_set_wait(int epfd, struct epoll_event *events, int nr_events, int64_t timeout_ns, const sigset_t *mask);
 /* Takes what was stirred into the queue, and frees what was forgotten. Caller holds the lock. */
 void set_take_stirred(struct epoll_set *s);
+/* Reads the inner set into registrations and pokes, with the lock held. False: there are more pokes than are remembered. */
+bool set_drain_inner(struct epoll_set *s);
 /* True once for each time that a handler could not say what had changed. */
 bool ready_everything_changed(uint32_t *seen);
 /*

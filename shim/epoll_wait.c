@@ -188,7 +188,7 @@ static bool run_pokes(struct epoll_set *s)
 }
 
 /* Reads the inner set. Caller holds the lock. */
-static void drain_inner(struct epoll_set *s)
+bool set_drain_inner(struct epoll_set *s)
 {
 	struct epoll_event batch[EPOLL_POKES];
 	long n;
@@ -196,16 +196,20 @@ static void drain_inner(struct epoll_set *s)
 	do {
 		int room = EPOLL_POKES - s->nr_pokes;
 
-		if (room == 0) {
-			run_pokes(s);
-			room = EPOLL_POKES - s->nr_pokes;
-		}
+		if (room == 0)
+			return false;
 		n = sys_call6(SYS_epoll_pwait, s->inner, (long)batch, room, 0, 0, 0);
 		for (long i = 0; i < n; i++)
 			take_token(s, &batch[i]);
 		if (n < room)
-			break;
+			return true;
 	} while (true);
+}
+
+static void drain_inner(struct epoll_set *s)
+{
+	while (!set_drain_inner(s))
+		run_pokes(s);
 }
 
 /*

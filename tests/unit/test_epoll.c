@@ -336,6 +336,40 @@ static void edge_room_is_told_once(void **state)
 	no_room_then_room(EPOLLET);
 }
 
+/* From the first byte on, so that the lanes move while the sender is out of room. */
+static void room_is_told_while_lanes_move(void **state)
+{
+	for (int how = 0; how < 2; how++) {
+		struct pair p = pair_open();
+		int ep = ep_new(), small = 65536;
+
+		setsockopt(p.a, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
+		setsockopt(p.b, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+		set_nonblock(p.a);
+		set_nonblock(p.b);
+		add(ep, p.a, EPOLLIN | EPOLLOUT | (how ? EPOLLET : 0), 1);
+		for (int i = 0; i < 40; i++) {
+			size_t sent, got = 0;
+			struct epoll_event ev;
+
+			for (int j = 0; j < i % 3; j++) {
+				put(p.a, "x");
+				assert_int_equal(drain(p.b), 1);
+			}
+			sent = fill(p.a);
+			while (epoll_wait(ep, &ev, 1, 0) == 1)
+				if (ev.events & EPOLLOUT)
+					break;
+			while (got < sent)
+				got += drain(p.b);
+			assert_int_equal(epoll_wait(ep, &ev, 1, SOON_MS), 1);
+			assert_true(ev.events & EPOLLOUT);
+		}
+		pair_close(&p);
+		close(ep);
+	}
+}
+
 static void half_close_is_an_event(void **state)
 {
 	struct pair p = pair_warmed();
@@ -728,6 +762,7 @@ int main(void)
 		cmocka_unit_test(both_ends_in_one_loop_from_the_start),
 		cmocka_unit_test(level_room_follows_the_reader),
 		cmocka_unit_test(edge_room_is_told_once),
+		cmocka_unit_test(room_is_told_while_lanes_move),
 		cmocka_unit_test(half_close_is_an_event),
 		cmocka_unit_test(both_closed_is_hup),
 		cmocka_unit_test(reset_is_an_event),
