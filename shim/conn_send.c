@@ -182,7 +182,8 @@ static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags,
 	case TX_FRAMING:
 		if (!load_relaxed(&c->linked))
 			break;
-		ring_tx_take_attention(&c->link.tx);
+		if (ring_tx_take_attention(&c->link.tx) & WAKE_ATTN_KERNEL)
+			conn_receiver_goes(c);
 		if (!w->left && load_relaxed(&c->tx.state) != TX_FRAMING)
 			break;
 		r = switch_before_send(c, fd);

@@ -35,8 +35,8 @@ static int check_counts(struct conn *c, int fd, bool tx)
 			continue;
 		if (r < 0)
 			return -EPROTO;
-		/* An end of stream is a byte in some of the kernel's counts; a lane that is about to end needs no ring. */
-		if (!kernel.established)
+		/* A lane that has ended needs no ring. */
+		if (!(tx ? kernel.writable : kernel.readable))
 			return -EAGAIN;
 		if (tx)
 			return kernel.written == load_relaxed(&c->tx.tcp_bytes) ? 0 : -EPROTO;
@@ -68,7 +68,7 @@ static void lane_refused(struct conn *c, enum reason why)
 void switch_announce(struct conn *c)
 {
 	if (load_relaxed(&c->tx.state) != TX_SEEK || !load_relaxed(&c->linked) || load_relaxed(&c->pinned) ||
-	    load_relaxed(&c->tx.in_calls))
+	    load_relaxed(&c->tx.in_calls) || load_relaxed(&c->tx.gone_hint))
 		return;
 	c->tx.announced_pos = load_relaxed(&c->tx.tcp_bytes);
 	if (++c->tx.announced_seq == 0)
@@ -130,7 +130,9 @@ int switch_before_send(struct conn *c, int fd)
 
 	switch ((enum tx_state)load_relaxed(&c->tx.state)) {
 	case TX_ANNOUNCED:
-		if (!lane_acked(c->link.tx.ctl, c->tx.announced_seq) || load_relaxed(&c->pinned)) {
+		/* A frame to a receiver that has gone would draw the reset that the data is to draw. */
+		if (!lane_acked(c->link.tx.ctl, c->tx.announced_seq) || load_relaxed(&c->pinned) ||
+		    load_relaxed(&c->tx.gone_hint)) {
 			withdraw(c, TX_SEEK);
 			return 0;
 		}
