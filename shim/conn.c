@@ -198,6 +198,7 @@ struct conn *conn_opened(enum conn_role role, bool nonblock)
 	c->link.tx.bells.bell_fd = -1;
 	c->link.rx.bells.bell_fd = -1;
 	nego_conn_init(&c->nego);
+	c->opener_pid = inherit_pid;
 	holder_add(c, inherit_pid);
 	conn_use_opened(c);
 	store_release(&c->live, 1);
@@ -410,14 +411,22 @@ void conn_fork_cancel(struct conn *const *held, unsigned nr)
 void conn_tell_summary(struct conn *c, bool last)
 {
 	uint64_t now[4] = { load_relaxed(&c->tx.tcp_bytes), load_relaxed(&c->rx.tcp_bytes), 0, 0 };
-	uint64_t delta[4];
+	bool opener = c->opener_pid == inherit_pid;
+	uint64_t delta[4], all = 0;
 
+	/* A child that holds what it does not use has nothing to tell: whoever is left will. */
+	if (!opener && !last)
+		return;
 	if (load_relaxed(&c->linked)) {
 		now[2] = c->link.tx.tail_pos;
 		now[3] = c->link.rx.head_pos;
 	}
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < 4; i++) {
 		delta[i] = now[i] - exchange(&c->told[i], now[i]);
+		all |= delta[i];
+	}
+	if (!opener && all)
+		summary_add_connection();
 	summary_add_bytes(delta[0], delta[1], delta[2], delta[3]);
 	if (last && !c->reason_told && (!c->switches || load_relaxed(&c->reason) != REASON_NONE)) {
 		uint8_t reason = load_relaxed(&c->reason);

@@ -126,6 +126,7 @@ struct conn {
 	union conn_addr local, peer;	/* conn_learn_addresses() */
 	uint64_t cookie;		/* SO_COOKIE, with the addresses */
 	struct nego_part nego;
+	int32_t opener_pid;		/* the process that connected or accepted */
 	_Atomic uint64_t told[4];	/* tcp_tx, tcp_rx, ring_tx, ring_rx bytes already in some process's summary */
 	uint32_t switches;		/* lanes that have left TCP */
 	uint8_t reason_told;

@@ -71,13 +71,13 @@ static void shield_lower(struct inherit_shield *shield)
 	*shield = (struct inherit_shield){ .nr = 0 };
 }
 
-/* Linked ones refuse, and the shield sees to them. */
+/* Linked ones are the shield's. */
 static void pin_what_passes(void)
 {
 	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned int)fd + 1)) {
 		struct conn *c = fdtab_get(fd);
 
-		if (c && passes_exec(fd))
+		if (c && !conn_is_linked(c) && passes_exec(fd))
 			(void)conn_pin(c, REASON_EXEC);
 	}
 }

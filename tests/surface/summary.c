@@ -53,6 +53,22 @@ int main(int argc, char **argv)
 		}
 		return wait_for(pid);
 	}
+	if (strcmp(how, "serving-child") == 0) {
+		int gone[2];
+		pid_t pid;
+
+		MUST(pipe(gone) == 0);
+		pid = fork();
+		if (pid == 0) {
+			MUST(read(gone[0], &(char){ 0 }, 1) == 1);
+			ping_pong(a, b, 10);
+			exit(0);
+		}
+		close(a);
+		close(b);
+		MUST(write(gone[1], "", 1) == 1);
+		return wait_for(pid);
+	}
 	if (strcmp(how, "idle-child") == 0) {
 		pid_t pid = fork();
 

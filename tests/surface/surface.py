@@ -64,9 +64,15 @@ def no_line(summary, work, result):
     expect("its file", (work / "summary").read_bytes(), b"")
 
 
-def two_processes(summary, work, result):
-    expect("lines of summary", len(summary), 2)
-    expect("bytes sent", sum(s["tcp_tx_bytes"] + s["ring_tx_bytes"] for s in summary), 2 * 990 + 2 * 90)
+def child_told_by_holder(summary, work, result):
+    expect("lines of summary", len(summary), 1)
+    expect("connections", summary[0]["connections"], 2)
+    expect("bytes sent", summary[0]["tcp_tx_bytes"] + summary[0]["ring_tx_bytes"], 2 * 990 + 2 * 90)
+
+
+def child_told_by_itself(summary, work, result):
+    told = sorted((s["tcp_tx_bytes"] + s["ring_tx_bytes"], s["connections"]) for s in summary)
+    expect("bytes sent and connections", told, [(2 * 90, 2), (2 * 990, 2)])
     expect("processes", len({s["pid"] for s in summary}), 2)
 
 
@@ -157,7 +163,7 @@ def cases(probes, work):
         "take-hidden-numbers": Case(probe("fds", "take"), env={"EXPECT_HIDDEN": "1"}, compare=False),
         "take-hidden-numbers-on-ring": Case(probe("fds", "take"), at_once, check=ring_used, env={"EXPECT_HIDDEN": "1"}, compare=False),
         "few-numbers": Case(probe("fds", "few"), at_once, counted("no-fds", 1)),
-        "exec-gets-connection": Case(probe("handover", "fork"), check=counted("exec", 1)),
+        "exec-gets-connection": Case(probe("handover", "fork"), at_once),
         "exec-refuses-ring": Case(probe("handover", "fork", "late"), at_once,
                                   ring_used_and_said("child 1\nthen ECONNRESET\n", "child 1\nthen 0\n"),
                                   compare=False),
@@ -188,7 +194,9 @@ def cases(probes, work):
         "summary-none": Case(probe("summary", "none"), check=no_line),
         "summary-on-ring": Case(probe("summary", "exit"), at_once, on_ring),
         "summary-titled": Case(probe("summary", "exit", "titled"), check=one_line),
-        "summary-fork": Case(probe("summary", "fork"), check=two_processes),
+        "summary-fork": Case(probe("summary", "fork"), check=child_told_by_holder),
+        "summary-serving-child": Case(probe("summary", "serving-child"), check=child_told_by_itself),
+        "summary-serving-child-at-once": Case(probe("summary", "serving-child"), at_once, child_told_by_itself),
         "summary-idle-child": Case(probe("summary", "idle-child"), check=one_line),
         "summary-on-stderr": Case(probe("summary", "exit"), {"summary": "stderr"}, summary_on_stderr, compare=False),
         "log-to-file": Case(probe("summary", "exit"), {"log": "debug", "log_file": work / "log"}, logged),
