@@ -333,6 +333,9 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 		if (n < 0 || (n == WAIT_HANDLED && done))
 			break;
 	}
+	/* Bytes first; an error that a later step met is the next call's. */
+	if (done && n < 0 && n != -EAGAIN && n != -EINTR && n != -EBADF && !(flags & MSG_PEEK))
+		conn_set_pending(c, (int)-n);
 	return done ? (ssize_t)done : n;
 }
 

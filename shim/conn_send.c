@@ -297,8 +297,11 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 		if (n < 0 || (n == WAIT_HANDLED && done))
 			break;
 	}
-	if (done)
+	if (done) {
+		if (n == -ECONNRESET)
+			conn_set_pending(c, ECONNRESET);
 		return (ssize_t)done;
+	}
 	if (n == -EPIPE && !(flags & MSG_NOSIGNAL))
 		raise_sigpipe();
 	return n;
