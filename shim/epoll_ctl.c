@@ -101,8 +101,6 @@ static int ctl_mod(struct epoll_set *s, int epfd, int fd, struct epoll_reg *r, s
 	reg_disarm(r);
 	reg_arm_as_told(r, event);
 	r->edge = true;
-	/* The kernel is asked anew: what it said while nobody wanted it was not kept. */
-	r->kernel_events |= EPOLLERR;
 	reg_queue(r);
 	reg_heat(r);
 	reg_stir(r);

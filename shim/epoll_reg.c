@@ -17,6 +17,9 @@
 #define HOT offsetof(struct epoll_reg, in_hot)
 #define SET offsetof(struct epoll_reg, in_set)
 
+/* States of which only the kernel knows whether they last, on whatever road the lanes are. */
+#define KERNEL_KEEPS (EPOLLERR | EPOLLHUP | EPOLLRDHUP | EPOLLPRI)
+
 static long inner_ctl(struct epoll_set *s, int op, int fd, uint32_t events, uint64_t token)
 {
 	struct epoll_event ev = { .events = events, .data.u64 = token };
@@ -296,7 +299,7 @@ static uint32_t kernel_says(int fd, short want)
  */
 static bool kernel_edge(const struct epoll_reg *r, uint32_t mask, uint32_t kernel, uint32_t reported)
 {
-	if (mask & (EPOLLERR | EPOLLHUP | EPOLLRDHUP | EPOLLPRI) & ~r->kernel_mask)
+	if (mask & KERNEL_KEEPS & ~r->kernel_mask)
 		return true;
 	if (reported & kernel & mask & EPOLLIN && !conn_rx_on_ring(r->conn))
 		return true;
@@ -334,7 +337,7 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 		r->no_room = !(mask & EPOLLOUT);
 	}
 	if (asked)
-		r->kernel_mask = mask & kernel & (r->events | EPOLL_ALWAYS | EPOLLRDHUP);
+		r->kernel_mask = mask & kernel & KERNEL_KEEPS;
 	conn_drop(c);
 	if (r->fired)
 		return 0;
