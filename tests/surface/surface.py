@@ -186,6 +186,8 @@ def cases(probes, work):
         "seccomp-by-prctl": Case(probe("cage", "prctl", "talk"), {"after": "20"}, caged),
         "seccomp-by-syscall": Case(probe("cage", "seccomp"), {"after": "20"}, caged),
         "io-uring": Case(probe("cage", "io_uring"), at_once, counted("io-uring", 2)),
+        "connect": Case(probe("connect")),
+        "connect-on-ring": Case(probe("connect"), at_once, check=ring_used),
         "bare-calls": Case(probe("bare")),
         "bare-calls-on-ring": Case(probe("bare"), at_once, check=ring_used),
         "asynchronous-io": Case(probe("bare", "aio"), at_once, counted("aio", 1)),
