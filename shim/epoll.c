@@ -48,6 +48,7 @@ static void set_free_locked(struct epoll_set *s)
 {
 	while (s->regs.first)
 		reg_remove(s->regs.first, false);
+	epoll_early_forget_set(s);
 	set_take_stirred(s);
 	own_fd_close(s->kick);
 	own_fd_close(s->inner);
@@ -132,16 +133,19 @@ void epoll_fork_prepare(void)
 {
 	pool_for_each_set(fork_lock);
 	pool_fork_prepare();
+	epoll_early_fork_prepare();
 }
 
 void epoll_fork_parent(void)
 {
+	epoll_early_fork_release(false);
 	pool_fork_release(false);
 	pool_for_each_set(fork_unlock);
 }
 
 void epoll_fork_child(void)
 {
+	epoll_early_fork_release(true);
 	pool_fork_release(true);
 	pool_for_each_set(fork_child_set);
 }

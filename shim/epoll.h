@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct conn;
 struct epoll_set;
 
 /* A record for a new epoll fd of the program, which the caller puts into the fd table; NULL: the set stays the kernel's. */
@@ -20,6 +21,11 @@ struct epoll_set *epoll_set_create(int epfd);
  */
 void epoll_set_dup(struct epoll_set *set, int epfd);
 void epoll_set_drop(struct epoll_set *set, int epfd);
+
+/* connect() has made a connection of this number: what the program had registered before is the connection's now. */
+void epoll_early_bind(struct conn *c, int fd);
+/* The number is a new socket's. */
+void epoll_early_forget(int fd);
 
 /* Around fork: no set is half changed in the child. The child calls _child, the parent _parent, whether it failed or not. */
 void epoll_fork_prepare(void);

@@ -37,7 +37,7 @@ static void adopt_if_wanted(struct epoll_reg *r)
 	r->fresh = false;
 }
 
-static struct epoll_reg *reg_note(struct epoll_set *s, int fd, struct conn *c, const struct epoll_event *event)
+struct epoll_reg *reg_note(struct epoll_set *s, int fd, struct conn *c, const struct epoll_event *event)
 {
 	struct epoll_reg *r = pool_reg_get(c);
 
@@ -137,6 +137,25 @@ static int ctl_unknown_set(int epfd, int op, int fd, struct conn *c, struct epol
 		r->fresh = false;
 	}
 	epoll_set_leave(s);
+	return 0;
+}
+
+int epoll_set_ctl_early(int epfd, int op, int fd, struct epoll_event *event)
+{
+	int err = kernel_ctl(epfd, op, fd, event);
+	struct epoll_set *s = fdtab_epoll(epfd);
+
+	if (err)
+		return err;
+	if (!s && op == EPOLL_CTL_ADD) {
+		s = epoll_set_create(epfd);
+		if (s && !fdtab_install_epoll(epfd, s)) {
+			epoll_set_drop(s, epfd);
+			s = NULL;
+		}
+	}
+	if (s)
+		epoll_early_note(s, op, fd, event);
 	return 0;
 }
 

@@ -240,8 +240,19 @@ void reg_rung(struct epoll_reg *r);
 void reg_stir(struct epoll_reg *r);
 void set_kick(struct epoll_set *s);
 
+/* ---- epoll_early.c: registrations of sockets that are not connected yet --------------------------------------------- */
+
+void epoll_early_note(struct epoll_set *s, int op, int fd, const struct epoll_event *event);
+void epoll_early_forget_set(struct epoll_set *s);
+void epoll_early_fork_prepare(void);
+void epoll_early_fork_release(bool child);
+
 /* ---- epoll_ctl.c, epoll_wait.c: as the libc call, but -errno -------------------------------------------------------- */
 
+/* The same for a TCP socket that has no connection yet. */
+int epoll_set_ctl_early(int epfd, int op, int fd, struct epoll_event *event);
+/* A registration that the kernel has taken. With the set's lock held. NULL: no memory. */
+struct epoll_reg *reg_note(struct epoll_set *s, int fd, struct conn *c, const struct epoll_event *event);
 int epoll_set_ctl(int epfd, int op, int fd, struct conn *c, struct epoll_event *event);
 /* timeout_ns < 0: for ever. */
 int epoll_set_wait(int epfd, struct epoll_event *events, int nr_events, int64_t timeout_ns, const sigset_t *mask);

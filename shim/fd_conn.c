@@ -109,11 +109,16 @@ void fd_opened(int fd, enum conn_role role, bool nonblock)
 		fdtab_install(fd, c);
 	}
 	change_end();
+	if (c && role == CONN_CONNECTED)
+		epoll_early_bind(c, fd);
+	else
+		epoll_early_forget(fd);
 }
 
 void fd_fresh(int fd, enum fd_mark mark)
 {
 	fd_forget(fd);
+	epoll_early_forget(fd);
 	fdtab_mark(fd, mark);
 }
 

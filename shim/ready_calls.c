@@ -147,6 +147,8 @@ EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 	c = fdtab_get(fd);
 	if (c)
 		return (int)as_errno(epoll_set_ctl(epfd, op, fd, c, event));
+	if (fdtab_tcp(fd))
+		return (int)as_errno(epoll_set_ctl_early(epfd, op, fd, event));
 	inside = fdtab_epoll(fd);
 	set = fdtab_epoll(epfd);
 	if (inside && set && op == EPOLL_CTL_ADD && inside != set) {

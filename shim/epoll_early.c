@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Registrations of TCP sockets that are not connected yet. Some programs put a socket into their set first and call connect()
+ * afterwards; the registration must be known when the connection is adopted. Listening sockets stand here too, and stay.
+ *
+ * The list is short in any program: it is searched from end to end.
+ */
+#include "shim/conn.h"
+#include "shim/epoll.h"
+#include "shim/epoll_set.h"
+#include "shim/fdtab.h"
+
+#define EARLY_MAX 1024
+
+struct early {
+	struct epoll_set *set;
+	int fd;
+	struct epoll_event event;
+};
+
+static struct {
+	struct lane_lock lock;	/* inside a set's; nothing is taken while it is held */
+	_Atomic uint32_t nr;
+	_Atomic bool overflown;	/* some registration is not here: who connects under an unlisted number stays on TCP */
+	struct early list[EARLY_MAX];
+} early;
+
+static bool early_lock(void)
+{
+	return lane_lock(&early.lock, false) != -EDEADLK;
+}
+
+static void early_unlock(void)
+{
+	lane_unlock(&early.lock);
+}
+
+static void take_out_locked(uint32_t i)
+{
+	uint32_t last = load_relaxed(&early.nr) - 1;
+
+	early.list[i] = early.list[last];
+	store_relaxed(&early.nr, last);
+}
+
+void epoll_early_note(struct epoll_set *s, int op, int fd, const struct epoll_event *event)
+{
+	uint32_t nr, i;
+
+	if (!early_lock()) {
+		store_relaxed(&early.overflown, true);
+		return;
+	}
+	nr = load_relaxed(&early.nr);
+	for (i = 0; i < nr; i++)
+		if (early.list[i].set == s && early.list[i].fd == fd)
+			break;
+	if (op == EPOLL_CTL_DEL) {
+		if (i < nr)
+			take_out_locked(i);
+	} else if (i < nr || nr < EARLY_MAX) {
+		early.list[i] = (struct early){ s, fd, *event };
+		if (i == nr)
+			store_relaxed(&early.nr, nr + 1);
+	} else {
+		store_relaxed(&early.overflown, true);
+	}
+	early_unlock();
+}
+
+/* The next one under this number (s == NULL) or of this set (fd < 0), taken out. */
+static bool take_next(struct epoll_set *s, int fd, struct early *out)
+{
+	bool found = false;
+
+	if (!load_relaxed(&early.nr) || !early_lock())
+		return false;
+	for (uint32_t i = 0; i < load_relaxed(&early.nr) && !found; i++)
+		if (s ? early.list[i].set == s : early.list[i].fd == fd) {
+			*out = early.list[i];
+			take_out_locked(i);
+			found = true;
+		}
+	early_unlock();
+	return found;
+}
+
+void epoll_early_bind(struct conn *c, int fd)
+{
+	struct early e;
+	bool any = false;
+
+	while (take_next(NULL, fd, &e)) {
+		any = true;
+		if (!set_lock(e.set)) {
+			conn_pin(c, REASON_NO_MEMORY);
+			continue;
+		}
+		if (e.set->live && e.set->nr_numbers)
+			reg_note(e.set, fd, c, &e.event);
+		set_unlock(e.set);
+	}
+	if (!any && unlikely(load_relaxed(&early.overflown)))
+		conn_pin(c, REASON_NO_MEMORY);
+}
+
+void epoll_early_forget(int fd)
+{
+	struct early e;
+
+	while (take_next(NULL, fd, &e))
+		;
+}
+
+void epoll_early_forget_set(struct epoll_set *s)
+{
+	struct early e;
+
+	while (take_next(s, -1, &e))
+		;
+}
+
+/* A handler that forks inside the lock keeps what it has. */
+static bool fork_holds;
+
+void epoll_early_fork_prepare(void)
+{
+	fork_holds = early_lock();
+}
+
+void epoll_early_fork_release(bool child)
+{
+	if (child)
+		store_relaxed(&early.lock.owner, 0);
+	else if (fork_holds)
+		early_unlock();
+}
