@@ -19,6 +19,7 @@
 #include "shim/inherit.h"
 #include "shim/log.h"
 #include "shim/nego.h"
+#include "shim/options.h"
 #include "shim/ready.h"
 #include "shim/summary.h"
 #include "shim/switch.h"
@@ -204,6 +205,8 @@ struct conn *conn_opened(enum conn_role role, bool nonblock)
 	store_release(&c->live, 1);
 	if (role == CONN_UNKNOWN)
 		conn_pin(c, REASON_ROLE_UNKNOWN);
+	else if (!(options.transports & TRANSPORT_BIT_SHM))
+		conn_pin(c, REASON_TRANSPORTS_NONE);
 	summary_add_connection();
 	return c;
 }

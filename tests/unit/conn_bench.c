@@ -20,7 +20,7 @@
 
 #define RING_BYTES 4096
 
-struct options options = { .spin_us = 0 };
+struct options options = { .spin_us = 0, .transports = TRANSPORT_BIT_SHM };
 struct told told;
 _Atomic uint64_t signals_restart, signals_norestart;
 pid_t inherit_pid;
