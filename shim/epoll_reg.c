@@ -17,6 +17,8 @@
 #define HOT offsetof(struct epoll_reg, in_hot)
 #define SET offsetof(struct epoll_reg, in_set)
 
+#define READ_STATES (EPOLLIN | EPOLLRDNORM)
+#define WRITE_STATES (EPOLLOUT | EPOLLWRNORM)
 /* States of which only the kernel knows whether they last, on whatever road the lanes are. */
 #define KERNEL_KEEPS (EPOLLERR | EPOLLHUP | EPOLLRDHUP | EPOLLPRI)
 
@@ -264,7 +266,7 @@ static bool arm_lanes(struct epoll_reg *r, short want)
 
 bool reg_arm(struct epoll_reg *r)
 {
-	short want = POLLIN | (r->events & (EPOLLOUT | EPOLLWRNORM) ? POLLOUT : 0);
+	short want = POLLIN | (r->events & WRITE_STATES ? POLLOUT : 0);
 	bool something = false;
 
 	if (r->armed || conn_is_plain(r->conn) || !reg_hold(r))
@@ -294,16 +296,16 @@ static uint32_t kernel_says(int fd, short want)
 }
 
 /*
- * Does what has come since the last look make an edge? The kernel's edges count for what the kernel carries: a frame is
- * none, so its POLLIN counts only while it stands for bytes or an end that the program will see.
+ * Does what the kernel has reported since the last look make an edge? It counts for what the kernel carries, and if it was asked
+ * for. A frame is none: its EPOLLIN counts only while it stands for bytes or an end that the program will see.
  */
 static bool kernel_edge(const struct epoll_reg *r, uint32_t mask, uint32_t kernel, uint32_t reported)
 {
-	if (mask & KERNEL_KEEPS & ~r->kernel_mask)
+	uint32_t seen = reported & kernel & mask & r->events;
+
+	if (mask & KERNEL_KEEPS & (r->events | EPOLL_ALWAYS) & ~r->kernel_mask)
 		return true;
-	if (reported & kernel & mask & EPOLLIN && !conn_rx_on_ring(r->conn))
-		return true;
-	return reported & mask & r->events & EPOLLOUT && !conn_tx_on_ring(r->conn);
+	return (seen & EPOLLIN && !conn_rx_on_ring(r->conn)) || (seen & EPOLLOUT && !conn_tx_on_ring(r->conn));
 }
 
 uint32_t reg_evaluate(struct epoll_reg *r)
@@ -317,13 +319,13 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 	if (fd < 0 || !conn_hold(c, fd))
 		return 0;
 	asked = plain || reported || r->kernel_mask || conn_attention(c) || !conn_rx_on_ring(c) ||
-		(!conn_tx_on_ring(c) && r->events & (EPOLLOUT | EPOLLWRNORM));
+		(!conn_tx_on_ring(c) && r->events & WRITE_STATES);
 	r->kernel_events = 0;
 	if (!plain) {
 		/* Before the look: what comes during it must be an edge at the next one. */
 		uint64_t rx = conn_rx_edge(c), tx = conn_tx_edge(c), tail = conn_rx_tail(c);
 
-		edge |= tail != r->tail_seen || tx != r->tx_seen;
+		edge |= (tail != r->tail_seen && r->events & READ_STATES) || (tx != r->tx_seen && r->events & WRITE_STATES);
 		r->rx_seen = rx;
 		r->tx_seen = tx;
 		r->tail_seen = tail;
@@ -333,7 +335,7 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 	mask = plain ? kernel : (uint16_t)conn_ready(c, fd, all, (short)kernel);
 	edge |= kernel_edge(r, mask, kernel, reported);
 	if (!plain && conn_tx_on_ring(c)) {
-		edge |= r->no_room && mask & EPOLLOUT;
+		edge |= r->no_room && mask & r->events & WRITE_STATES;
 		r->no_room = !(mask & EPOLLOUT);
 	}
 	if (asked)
@@ -449,14 +451,10 @@ int reg_adopt(struct epoll_reg *r)
 		return err;
 	program_ctl(s, EPOLL_CTL_DEL, r->fd, 0, 0);
 	/*
-	 * An edge that the kernel's set holds and has not told yet must not be lost, so the first look makes one for whatever is
-	 * there; but not for the room of an idle socket, if the program has been told of everything since it armed this.
+	 * An edge that the kernel's set holds and has not told yet must not be lost, and only the kernel knows of it: so what the
+	 * inner set reports first is told, though the program may have been told before.
 	 */
-	r->edge = r->fresh || (int32_t)(load_relaxed(&s->tick) - r->armed_tick) <= 0;
-	if (!r->edge) {
-		set_drain_inner(s);
-		r->kernel_events &= ~(uint32_t)EPOLLOUT;
-	}
+	r->edge = false;
 	r->wanted = false;
 	return 0;
 }

@@ -374,28 +374,36 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 	bool spun = false;
 
 	for (;;) {
-		int n = 0, k;
+		int n = 0, k, told;
 		int64_t now = now_ns();
+		bool due;
 
 		if (deadline) {
 			left = deadline - now;
 			if (left < 0)
 				left = 0;
 		}
-		/* Who is asked first gets the room; they take turns. */
-		if (s->turn & 1 || now - s->looked_ns < LOOK_EVERY_NS)
+		due = now - s->looked_ns >= LOOK_EVERY_NS;
+		/*
+		 * The kernel first, so that what it has to say of a connection is told in one event with the rest; but not if
+		 * it took all the room the last time.
+		 */
+		if (!due || s->turn) {
 			n = collect(s, events, max);
-		if (n && now - s->looked_ns < LOOK_EVERY_NS)
-			return n;
+			if (n && !due)
+				return n;
+		}
 		s->looked_ns = now;
-		s->turn++;
+		s->turn = 0;
+		told = n;
 		if (n < max) {
 			k = look(s, epfd, events + n, max - n);
 			if (k < 0)
 				return n ? n : k;
 			n += k;
+			s->turn = n == max;
 		}
-		if (n < max)
+		if (n < max && !told)
 			n += collect(s, events + n, max - n);
 		if (n || left == 0)
 			return n;
@@ -427,12 +435,13 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 		set_unlock(s);
 		n = sleep_on_set(s, epfd, events, max, left, mask);
 		s->looked_ns = now_ns();
-		s->turn |= 1;
-		if (n > 0)
+		s->turn = n == max;
+		if (n <= 0 && n != -EAGAIN)
 			return n;
-		if (n != -EAGAIN)
-			return n;
-		n = collect(s, events, max);
+		if (n < 0)
+			n = 0;
+		if (n < max)
+			n += collect(s, events + n, max - n);
 		if (n)
 			return n;
 		run_pokes(s);
