@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+/* How the spin's budget follows results. No clock is read here: results are told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <sched.h>
+
+#include "shim/options.h"
+#include "shim/wait.h"
+
+#define MANY 10000
+
+struct options options;
+
+static bool never(void *arg)
+{
+	++*(unsigned *)arg;
+	return false;
+}
+
+static bool third_time(void *arg)
+{
+	return ++*(unsigned *)arg == 3;
+}
+
+static void fixed_budget_is_what_was_set(void **state)
+{
+	unsigned looks = 0;
+
+	(void)state;
+	options.spin_us = 0;
+	assert_int_equal(spin_budget_ns(), 0);
+	assert_false(spin_until(never, &looks));
+	assert_int_equal(looks, 0);
+	options.spin_us = 30;
+	assert_int_equal(spin_budget_ns(), 30000);
+	spin_result(false, 30000);
+	assert_int_equal(spin_budget_ns(), 30000);
+	assert_false(spin_until(never, &looks));
+	assert_true(looks > 0);
+	options.spin_us = INT64_C(1) << 40;
+	assert_int_equal(spin_budget_ns(), UINT32_MAX);
+}
+
+static void spin_ends_with_what_it_waits_for(void **state)
+{
+	unsigned looks = 0;
+
+	(void)state;
+	options.spin_us = 1000000;
+	assert_true(spin_until(third_time, &looks));
+	assert_int_equal(looks, 3);
+	looks = 0;
+	assert_true(spin_until_relaxing(third_time, &looks));
+	assert_int_equal(looks, 3);
+}
+
+static bool one_cpu(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) == 1;
+}
+
+/* Tells misses until the budget is gone; how many it took. */
+static unsigned miss_until_given_up(void)
+{
+	for (unsigned i = 0; i < MANY; i++) {
+		if (!spin_pays())
+			return i;
+		spin_result(false, spin_budget_ns());
+	}
+	fail_msg("misses do not end the spinning");
+	return 0;
+}
+
+/* Waits without spinning until the next try; how many there were. */
+static unsigned waits_until_a_try(void)
+{
+	for (unsigned i = 0; i < MANY; i++)
+		if (spin_budget_ns())
+			return i;
+	fail_msg("spinning is never tried again");
+	return 0;
+}
+
+static void misses_end_it_and_tries_grow_rarer(void **state)
+{
+	unsigned before = 0;
+
+	(void)state;
+	if (one_cpu())
+		skip();
+	options.spin_us = OPTION_SPIN_AUTO;
+	assert_true(spin_budget_ns() > 0);
+	assert_true(miss_until_given_up() > 0);
+	for (int i = 0; i < 4; i++) {
+		unsigned waits = waits_until_a_try();
+
+		assert_true(waits > before);
+		before = waits;
+		spin_result(false, spin_budget_ns());
+	}
+}
+
+static void hits_bring_it_back_within_bounds(void **state)
+{
+	(void)state;
+	if (one_cpu())
+		skip();
+	options.spin_us = OPTION_SPIN_AUTO;
+	miss_until_given_up();
+	waits_until_a_try();
+	spin_result(true, 3000);
+	assert_true(spin_pays());
+	for (int i = 0; i < 100; i++)
+		spin_result(true, 40000);
+	assert_true(spin_budget_ns() >= 20000);
+	assert_true(spin_budget_ns() <= 100000);
+}
+
+static void preemption_ends_it_at_once(void **state)
+{
+	(void)state;
+	if (one_cpu())
+		skip();
+	options.spin_us = OPTION_SPIN_AUTO;
+	waits_until_a_try();
+	spin_result(true, 1000);
+	assert_true(spin_pays());
+	spin_result(true, 5000000);
+	assert_false(spin_pays());
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(fixed_budget_is_what_was_set),
+		cmocka_unit_test(spin_ends_with_what_it_waits_for),
+		cmocka_unit_test(misses_end_it_and_tries_grow_rarer),
+		cmocka_unit_test(hits_bring_it_back_within_bounds),
+		cmocka_unit_test(preemption_ends_it_at_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
