@@ -34,8 +34,8 @@ class Jail:
     """Runs commands so that nothing outlives them: in a PID namespace (with its own loopback when we are root), under
     timeout(1), stdin empty, output in a file. Without namespaces phase_init.py kills what it finds below itself."""
 
-    def __init__(self, deadline):
-        self.deadline = deadline
+    def __init__(self, deadline, logs):
+        self.deadline, self.logs = deadline, logs
         self.temp = tempfile.mkdtemp(prefix='ringway-check.')
         self.prefix, self.net = [], '0'
         pid = ['--pid', '--fork', '--kill-child', '--mount-proc']
@@ -58,7 +58,7 @@ class Jail:
         limit = max(1, int(min(limit, self.left())))
         tmp = os.path.join(self.temp, name)
         os.makedirs(tmp)
-        report, log = os.path.join(self.temp, name + '.json'), os.path.join(LOGS, name + '.log')
+        report, log = os.path.join(self.temp, name + '.json'), os.path.join(self.logs, name + '.log')
         argv = ['timeout', '-k', '10', str(limit + 12), *self.prefix, '/usr/bin/python3', INIT, report, str(limit),
                 self.net, *command]
         # Meson's own log is written late; unbuffered output is what tells how far a phase came.
@@ -244,7 +244,7 @@ def main():
     options = parser.parse_args()
     started = time.monotonic()
     os.makedirs(LOGS, exist_ok=True)
-    jail, tally = Jail(started + options.budget * 60), Tally()
+    jail, tally = Jail(started + options.budget * 60, LOGS), Tally()
     try:
         for name, setup, env, suites, limit, multiplier in phases(options):
             try:

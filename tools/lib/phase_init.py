@@ -89,7 +89,9 @@ def main():
     shm_before, sockets_before = set(files_in('/dev/shm')), set(abstract_sockets())
     stop = []
     signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True).pid
+    # Kept: an object that is thrown away would collect the exit status in reap()'s place.
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    child = process.pid
     deadline = time.monotonic() + seconds
     status, timed_out, killed_at = None, False, None
     while status is None:
@@ -97,7 +99,7 @@ def main():
         now = time.monotonic()
         if status is None and (stop or now > deadline) and not timed_out:
             timed_out, killed_at = True, now + 6
-            os.kill(child, signal.SIGTERM)
+            os.kill(child, signal.SIGTERM)  # not collected yet, so the number is still its own
         if status is None and killed_at and now > killed_at:
             break
         time.sleep(0.02)
