@@ -260,3 +260,23 @@ uint32_t ring_rx_take_attention(struct ring_rx *rx)
 {
 	return take_attention(&rx->ctl->tx_state.wake);
 }
+
+uint32_t ring_tx_attention(const struct ring_tx *tx)
+{
+	return peer_read_u32(&tx->ctl->rx_state.wake) & WAKE_ATTN_MASK;
+}
+
+uint32_t ring_rx_attention(const struct ring_rx *rx)
+{
+	return peer_read_u32(&rx->ctl->tx_state.wake) & WAKE_ATTN_MASK;
+}
+
+void ring_tx_clear_attention(struct ring_tx *tx, uint32_t flags)
+{
+	fetch_and(&tx->ctl->rx_state.wake.peer_word, ~(flags & WAKE_ATTN_MASK));
+}
+
+void ring_rx_clear_attention(struct ring_rx *rx, uint32_t flags)
+{
+	fetch_and(&rx->ctl->tx_state.wake.peer_word, ~(flags & WAKE_ATTN_MASK));
+}

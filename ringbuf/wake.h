@@ -70,5 +70,10 @@ void ring_rx_raise_attention(struct ring_rx *rx, uint32_t flags);
 /* The peer's flags, cleared: take them first, then look, so that a later request is not lost. One load if there are none. */
 uint32_t ring_tx_take_attention(struct ring_tx *tx);
 uint32_t ring_rx_take_attention(struct ring_rx *rx);
+/* The halves of it, for who must note what was asked before another thread can find the flag gone. */
+uint32_t ring_tx_attention(const struct ring_tx *tx);
+uint32_t ring_rx_attention(const struct ring_rx *rx);
+void ring_tx_clear_attention(struct ring_tx *tx, uint32_t flags);
+void ring_rx_clear_attention(struct ring_rx *rx, uint32_t flags);
 
 #endif

@@ -61,6 +61,7 @@ struct lane_tx {
 	uint16_t hold_step;
 	_Atomic uint8_t alert;	/* one of the four below, pending_errno or dead may be set: sends go the slow way */
 	_Atomic uint8_t gone_hint;	/* the receiver has said that it goes: the kernel's word is awaited at each send */
+	_Atomic uint8_t shut;		/* the program has shut this direction down, on whichever road */
 	_Atomic uint8_t peer_ended;	/* the peer's end of the other lane was seen: half closed, or gone */
 	_Atomic uint8_t probe_due;	/* a probe goes in front of the next bytes */
 	uint8_t sleeps_probed;	/* probes sent while asleep for room: the next is twice as far off */
@@ -338,6 +339,7 @@ bool conn_tx_attention(const struct conn *c);
 uint32_t conn_take_rx_attention(struct conn *c);
 /* Clears the tx lane's, if the lane is free, and remembers what the next send has to know. */
 void conn_take_tx_attention(struct conn *c);
+void conn_take_tx_attention_locked(struct conn *c);
 
 /*
  * Edges. rx: moves with every arrival in the ring and every end noticed, constant while the lane is on TCP, where the kernel's

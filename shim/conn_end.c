@@ -68,8 +68,10 @@ bool conn_look(struct conn *c, int fd)
 
 bool conn_check_killed(struct conn *c, int fd)
 {
-	if (load_relaxed(&c->rx.dead) || load_relaxed(&c->rx.told_end) || load_relaxed(&c->tx.gone_hint) || !conn_tx_on_ring(c) ||
-	    (peer_read_u32(&c->link.rx.ctl->tx_state.wake) | peer_read_u32(&c->link.tx.ctl->rx_state.wake)) & WAKE_ATTN_KERNEL ||
+	/* The peer's words first: who takes one away has noted it before. */
+	if ((ring_rx_attention(&c->link.rx) | ring_tx_attention(&c->link.tx)) & WAKE_ATTN_KERNEL)
+		return false;
+	if (load_acquire(&c->rx.told_end) || load_acquire(&c->tx.gone_hint) || load_relaxed(&c->rx.dead) || !conn_tx_on_ring(c) ||
 	    conn_tx_room(c) == ring_tx_bytes(&c->link.tx))
 		return false;
 	store_relaxed(&c->rx.dead, 1);
@@ -135,6 +137,7 @@ int conn_shutdown(struct conn *c, int fd, int how)
 	r = (int)sys_call2(SYS_shutdown, fd, how);
 	if (r == 0 && locked) {
 		if (how != SHUT_RD) {
+			store_relaxed(&c->tx.shut, 1);
 			if (load_relaxed(&c->tx.mode) != MODE_PLAIN && load_relaxed(&c->tx.mode) != MODE_PINNED &&
 			    load_relaxed(&c->tx.state) != TX_SHUT)
 				conn_tx_set(c, TX_SHUT);

@@ -35,6 +35,12 @@ void conn_linked(struct conn *c, const uint64_t nonce[2], const uint64_t peer_no
 	conn_seek(c);
 	store_release(&c->linked, 1);
 	log_info("connection %u: linked", c->index);
+	/* An end that was told before there was a segment: the peer must not take the kernel's FIN for a death. */
+	if (load_relaxed(&c->tx.shut)) {
+		if (load_relaxed(&c->tx.state) != TX_SHUT)
+			conn_tx_set(c, TX_SHUT);
+		ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
+	}
 	switch_announce(c);
 	ready_changed(c);
 }
@@ -122,10 +128,14 @@ bool conn_attention(const struct conn *c)
 
 uint32_t conn_take_rx_attention(struct conn *c)
 {
-	uint32_t flags = ring_rx_take_attention(&c->link.rx);
+	uint32_t flags = ring_rx_attention(&c->link.rx);
 
+	if (likely(!flags))
+		return 0;
+	/* Noted before it is gone: another thread that finds neither takes the peer for killed. */
 	if (flags & WAKE_ATTN_KERNEL)
-		store_relaxed(&c->rx.told_end, 1);
+		store_release(&c->rx.told_end, 1);
+	ring_rx_clear_attention(&c->link.rx, flags);
 	return flags;
 }
 
@@ -134,9 +144,19 @@ void conn_take_tx_attention(struct conn *c)
 {
 	if (!conn_tx_attention(c) || !lane_trylock(&c->tx.lock, load_relaxed(&c->shared)))
 		return;
-	if (ring_tx_take_attention(&c->link.tx) & WAKE_ATTN_KERNEL)
-		conn_receiver_goes(c);
+	conn_take_tx_attention_locked(c);
 	lane_unlock(&c->tx.lock);
+}
+
+void conn_take_tx_attention_locked(struct conn *c)
+{
+	uint32_t flags = ring_tx_attention(&c->link.tx);
+
+	if (likely(!flags))
+		return;
+	if (flags & WAKE_ATTN_KERNEL)
+		conn_receiver_goes(c);
+	ring_tx_clear_attention(&c->link.tx, flags);
 }
 
 uint64_t conn_rx_edge(struct conn *c)

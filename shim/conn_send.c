@@ -94,8 +94,7 @@ static void check_health(struct conn *c, int fd)
 	struct pollfd p = { .fd = fd, .events = POLLRDHUP };
 	struct timespec now = { 0 };
 
-	if (ring_tx_take_attention(&c->link.tx) & WAKE_ATTN_KERNEL)
-		conn_receiver_goes(c);
+	conn_take_tx_attention_locked(c);
 	if (!load_relaxed(&c->tx.gone_hint)) {
 		if (!load_relaxed(&c->tx.peer_ended))
 			return;
@@ -182,8 +181,7 @@ static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags,
 	case TX_FRAMING:
 		if (!load_relaxed(&c->linked))
 			break;
-		if (ring_tx_take_attention(&c->link.tx) & WAKE_ATTN_KERNEL)
-			conn_receiver_goes(c);
+		conn_take_tx_attention_locked(c);
 		if (!w->left && load_relaxed(&c->tx.state) != TX_FRAMING)
 			break;
 		r = switch_before_send(c, fd);
