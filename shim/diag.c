@@ -19,7 +19,25 @@
 
 #include "ringbuf/sys.h"
 
-enum { DIAG_TCP_ESTABLISHED = 1, DIAG_OVERFLOW_UID = 65534 };
+enum { DIAG_OVERFLOW_UID = 65534 };
+
+/* TCP states by what has ended: netinet/tcp.h has the numbers too, but not beside linux/tcp.h. */
+enum { ESTABLISHED = 1, FIN_WAIT1 = 4, FIN_WAIT2 = 5, CLOSE_WAIT = 8, LAST_ACK = 9, CLOSING = 11 };
+
+static bool is_open(unsigned int state)
+{
+	return state == ESTABLISHED || state == FIN_WAIT1 || state == FIN_WAIT2 || state == CLOSE_WAIT;
+}
+
+static bool fin_sent(unsigned int state)
+{
+	return state == FIN_WAIT1 || state == FIN_WAIT2 || state == LAST_ACK || state == CLOSING;
+}
+
+static bool fin_received(unsigned int state)
+{
+	return state == CLOSE_WAIT || state == LAST_ACK || state == CLOSING;
+}
 
 struct request {
 	struct nlmsghdr head;
@@ -98,7 +116,7 @@ static int answer_parse(struct diag_socket *out, const union answer *a, size_t l
 	out->uid = m.idiag_uid;
 	out->inode = m.idiag_inode;
 	out->cookie = (uint64_t)m.id.idiag_cookie[1] << 32 | m.id.idiag_cookie[0];
-	out->established = m.idiag_state == DIAG_TCP_ESTABLISHED;
+	out->open = is_open(m.idiag_state);
 	return 0;
 }
 
@@ -135,6 +153,17 @@ static int info_get(int fd, struct tcp_info *ti)
 	return len < offsetof(struct tcp_info, tcpi_bytes_received) + sizeof(ti->tcpi_bytes_received) ? -EOPNOTSUPP : 0;
 }
 
+/* A FIN of ours is part of the send queue until it is acknowledged; one of the peer's is among the received, never the unread. */
+static void counts_take(struct diag_bytes *out, const struct tcp_info *ti, uint64_t unacked, uint64_t unread, bool connector)
+{
+	bool ours = fin_sent(ti->tcpi_state), theirs = fin_received(ti->tcpi_state);
+
+	out->written = ti->tcpi_bytes_acked + unacked - (connector ? 1 : 0) - (ours ? 1 : 0);
+	out->read = ti->tcpi_bytes_received - unread - (theirs ? 1 : 0);
+	out->writable = is_open(ti->tcpi_state) && !ours;
+	out->readable = is_open(ti->tcpi_state) && !theirs;
+}
+
 int diag_counts(int fd, bool connector, struct diag_bytes *out)
 {
 	struct tcp_info before, after;
@@ -153,9 +182,7 @@ int diag_counts(int fd, bool connector, struct diag_bytes *out)
 			return rc;
 		if (before.tcpi_bytes_acked == after.tcpi_bytes_acked && before.tcpi_bytes_received == after.tcpi_bytes_received &&
 		    before.tcpi_state == after.tcpi_state) {
-			out->written = after.tcpi_bytes_acked + (uint64_t)unacked - (connector ? 1 : 0);
-			out->read = after.tcpi_bytes_received - (uint64_t)unread;
-			out->established = after.tcpi_state == DIAG_TCP_ESTABLISHED;
+			counts_take(out, &after, (uint64_t)unacked, (uint64_t)unread, connector);
 			return 0;
 		}
 		before = after;

@@ -17,7 +17,7 @@ struct diag_socket {
 	uint32_t uid;
 	uint32_t inode;		/* 0: nobody has accepted it, or it is being closed */
 	uint64_t cookie;
-	bool established;
+	bool open;		/* bytes can still flow in one direction at least */
 };
 
 enum diag_side { DIAG_CONNECTOR, DIAG_ACCEPTOR };
@@ -29,11 +29,12 @@ enum diag_side { DIAG_CONNECTOR, DIAG_ACCEPTOR };
  */
 int diag_lookup(struct diag_socket *out, const struct nego_tuple *t, enum diag_side side, uint32_t scope);
 
-/* Program bytes as the kernel counts them. */
+/* Program bytes as the kernel counts them; SYN and FIN, which it counts as bytes here and there, are taken off. */
 struct diag_bytes {
 	uint64_t written;	/* given to TCP by us, acknowledged or not */
 	uint64_t read;		/* taken from TCP by us */
-	bool established;	/* TCP state at that moment */
+	bool writable;		/* connected, and we have not ended our direction */
+	bool readable;		/* connected, and the peer has not ended its direction */
 };
 
 /*

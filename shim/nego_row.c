@@ -325,7 +325,7 @@ int nego_find_peer(const struct conn *c, const struct nego_tuple *t, uint32_t *u
 		*why = nego_reason_of(rc, REASON_NO_DIAG);
 		return rc;
 	}
-	if (!s.established || !s.inode)
+	if (!s.open || !s.inode)
 		return -EAGAIN;
 	if (!diag_uid_is_exact(s.uid)) {
 		*why = REASON_PEER_UID;
@@ -360,7 +360,7 @@ int nego_counts(struct conn *c, int fd, enum reason *why)
 		*why = REASON_STALE_FD;
 		return -EBADF;
 	}
-	if (!b.established)
+	if (!b.writable && !b.readable)
 		return -EAGAIN;
 	if (b.written != load_relaxed(&c->tx.tcp_bytes) || b.read != load_relaxed(&c->rx.tcp_bytes)) {
 		*why = REASON_COUNT_MISMATCH;

@@ -410,12 +410,28 @@ static void a_caged_process_stays_on_tcp(void **state)
 	bench_close();
 }
 
-static void a_connection_that_is_ending_does_not_link(void **state)
+static void a_half_closed_connection_links_for_the_other_half(void **state)
+{
+	for (int first = 0; first < 2; first++) {
+		bench_open(V4);
+		move_counted("before the end");
+		assert_int_equal(shutdown(first ? bench.acceptor_fd : bench.connector_fd, SHUT_WR), 0);
+		poke_connector();
+		poke_acceptor();
+		poke_connector();
+		poke_acceptor();
+		assert_linked();
+		bench_close();
+	}
+}
+
+static void a_connection_that_has_ended_does_not_link(void **state)
 {
 	bench_open(V4);
 	poke_connector();
 	poke_acceptor();
 	assert_int_equal(shutdown(bench.acceptor_fd, SHUT_WR), 0);
+	assert_int_equal(shutdown(bench.connector_fd, SHUT_WR), 0);
 	poke_connector();
 	poke_acceptor();
 	assert_int_equal(seen.links, 0);
@@ -446,7 +462,8 @@ int main(void)
 		cmocka_unit_test(a_peer_elsewhere_is_known_at_the_first_step),
 		cmocka_unit_test(a_kernel_that_does_not_find_ourselves_does_not_tell),
 		cmocka_unit_test(a_caged_process_stays_on_tcp),
-		cmocka_unit_test(a_connection_that_is_ending_does_not_link),
+		cmocka_unit_test(a_half_closed_connection_links_for_the_other_half),
+		cmocka_unit_test(a_connection_that_has_ended_does_not_link),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
