@@ -30,10 +30,11 @@ class Case:
     """`victim` is the role that is looked at; the other end is a talk under the preload, or hostile."""
 
     def __init__(self, name, victim, *, deny=None, hostile=None, limits=None, outcome=OK, other=OK, reasons=(), switched=None,
-                 asleep=False, hosts="44"):
+                 asleep=False, hosts="44", extra=()):
         self.name, self.victim, self.deny, self.hostile, self.limits = f"{name}-{victim}", victim, deny, hostile, limits
         self.outcome, self.other, self.reasons, self.switched = outcome, other, set(reasons), switched
         self.hosts = dict(zip(("accept", "connect"), hosts))
+        self.extra = list(extra)
         self.asleep = asleep  # the preload does not wake up at all, and so has nothing to say
 
 
@@ -115,13 +116,20 @@ def families():
         yield Case("family-" + hosts, "connect", hosts=hosts, switched=1)
 
 
+def one_way():
+    """One end says at once that it has nothing to say; the other direction is worth a ring all the same."""
+    for role in ("connect", "accept"):
+        for hearer in "ca":
+            yield Case(f"one-way-{hearer}", role, extra=[f"one-way-{hearer}"], switched=1)
+
+
 def killed():
     for name in ("offered", "dialled", "greeted", "linked", "announced", "acked", "half-frame", "framed"):
         for role in ("connect", "accept"):
             yield Case("killed-" + name, role, hostile="die-" + name, outcome=ENDS, other=ENDS)
 
 
-GROUPS = {"deny": denied, "limits": limited, "hostile": hostile, "killed": killed, "families": families}
+GROUPS = {"deny": denied, "limits": limited, "hostile": hostile, "killed": killed, "families": families, "one-way": one_way}
 
 
 class Failed(Exception):
@@ -191,7 +199,7 @@ def argv_of(args, case, role, rest, summary):
         argv[-1] = "RINGWAY_LOG=debug"
     if victim:
         argv.append(f"RINGWAY_SUMMARY={summary}")
-    argv += [talk, role, *rest]
+    argv += [talk, role, *rest, *case.extra]
     return [str(args.bin / "deny"), case.deny, *argv] if victim and case.deny else argv
 
 

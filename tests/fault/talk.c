@@ -18,6 +18,9 @@ int main(int argc, char **argv)
 	int rc;
 
 	alarm(40);
+	/* The last argument, one-way-c or one-way-a: that end only hears. */
+	if (argc > 3 && !strncmp(argv[argc - 1], "one-way-", 8))
+		t.one_way = argv[--argc][8];
 	if (argc == 3 && !strcmp(argv[1], "accept")) {
 		t.role = TALK_ACCEPTOR;
 		t.fd = talk_accept(argv[2][0]);
@@ -25,7 +28,7 @@ int main(int argc, char **argv)
 		t.role = TALK_CONNECTOR;
 		t.fd = talk_connect((uint16_t)atoi(argv[3]), argv[2][0]);
 	} else {
-		fprintf(stderr, "usage: talk accept 4|6|m, talk connect 4|6|m PORT\n");
+		fprintf(stderr, "usage: talk accept 4|6|m [one-way-c|one-way-a], talk connect 4|6|m PORT [one-way-c|one-way-a]\n");
 		return 2;
 	}
 	rc = talk_run(&t);

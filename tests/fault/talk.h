@@ -23,6 +23,7 @@ struct talk {
 	ssize_t (*recv)(struct talk *t, void *buf, size_t len);
 	/* Before each request is sent or awaited. */
 	void (*before_round)(struct talk *t, int round);
+	char one_way;	/* 0, or which end ends its direction at once and only hears: c or a */
 	uint64_t sent, got;
 	char error[128];	/* what went wrong, as one line */
 };

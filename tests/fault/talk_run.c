@@ -12,7 +12,7 @@
 
 #include "tests/fault/talk.h"
 
-enum { PIECE = 10007, LAST_WORDS = 100 };
+enum { PIECE = 10007, LAST_WORDS = 100, ONE_WAY_STREAMS = 48 };
 
 static uint8_t byte_at(enum talk_role sender, uint64_t pos)
 {
@@ -106,10 +106,25 @@ static int rounds(struct talk *t)
 	return 0;
 }
 
+/* What netcat does with nothing to say: an end of stream first, and then a long stream the other way. */
+static int listen_only(struct talk *t, bool hears)
+{
+	if (hears && shutdown(t->fd, SHUT_WR))
+		return wrong(t, "shutdown: %s", strerror(errno));
+	for (int i = 0; i < ONE_WAY_STREAMS; i++)
+		if (hears ? hear(t, TALK_STREAM) : say(t, TALK_STREAM))
+			return -1;
+	if (hears)
+		return hear_end(t);
+	return shutdown(t->fd, SHUT_WR) ? wrong(t, "shutdown: %s", strerror(errno)) : hear_end(t);
+}
+
 int talk_run(struct talk *t)
 {
 	bool connector = t->role == TALK_CONNECTOR;
 
+	if (t->one_way)
+		return listen_only(t, connector == (t->one_way == 'c'));
 	if (rounds(t))
 		return -1;
 	if (connector ? say(t, TALK_STREAM) || hear(t, TALK_STREAM) : hear(t, TALK_STREAM) || say(t, TALK_STREAM))
