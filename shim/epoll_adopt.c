@@ -13,6 +13,7 @@ int ready_adopt(struct conn *c)
 
 	if (pool_incomplete(c))
 		return -ENOMEM;
+	pool_set_adopted(c, true);
 	for (unsigned n = 0; !err && (r = pool_nth_locked(c, n)) != NULL; n++) {
 		err = reg_adopt(r);
 		if (!err)
@@ -28,6 +29,7 @@ void ready_disown(struct conn *c)
 {
 	struct epoll_reg *r;
 
+	pool_set_adopted(c, false);
 	for (unsigned n = 0; (r = pool_nth_locked(c, n)) != NULL; n++) {
 		reg_disown(r);
 		set_unlock(r->set);

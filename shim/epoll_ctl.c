@@ -54,7 +54,7 @@ struct epoll_reg *reg_note(struct epoll_set *s, int fd, struct conn *c, const st
 static int ctl_add(struct epoll_set *s, int epfd, int fd, struct conn *c, struct epoll_event *event)
 {
 	struct epoll_reg *r = reg_find(s, c, fd);
-	bool adopted = conn_is_linked(c);
+	bool adopted = conn_is_linked(c) || pool_is_adopted(c);
 	int err = 0, watch;
 
 	if (r && r->state == REG_ADOPTED)
@@ -131,7 +131,7 @@ static int ctl_unknown_set(int epfd, int op, int fd, struct conn *c, struct epol
 	r = reg_note(s, fd, c, event);
 	if (!r) {
 		conn_pin(c, REASON_NO_MEMORY);
-	} else if (conn_is_linked(c)) {
+	} else if (conn_is_linked(c) || pool_is_adopted(c)) {
 		r->fresh = true;
 		reg_adopt(r);
 		r->fresh = false;

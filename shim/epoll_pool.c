@@ -15,8 +15,10 @@
 #define POOL_REGS (UINT32_C(1) << 20)
 #define POOL_CONNS CONN_MAX
 
-/* heads[] of a connection: the first registration's id + 1, and whether one went unrecorded. */
+/* heads[] of a connection: the first registration's id + 1, whether one went unrecorded, and whether it is adopted. */
 #define HEAD_INCOMPLETE UINT32_C(0x80000000)
+#define HEAD_ADOPTED UINT32_C(0x40000000)
+#define HEAD_FLAGS (HEAD_INCOMPLETE | HEAD_ADOPTED)
 
 static struct {
 	struct lane_lock lock;
@@ -86,7 +88,7 @@ void pool_set_put(struct epoll_set *s)
 
 static struct epoll_reg *pool_first_locked(const struct conn *c)
 {
-	uint32_t head = c->index < POOL_CONNS && pool.heads ? pool.heads[c->index] & ~HEAD_INCOMPLETE : 0;
+	uint32_t head = c->index < POOL_CONNS && pool.heads ? pool.heads[c->index] & ~HEAD_FLAGS : 0;
 
 	return head ? &pool.regs[head - 1] : NULL;
 }
@@ -95,7 +97,7 @@ static void pool_set_first_locked(const struct conn *c, struct epoll_reg *r)
 {
 	uint32_t *head = &pool.heads[c->index];
 
-	*head = (*head & HEAD_INCOMPLETE) | (r ? r->id + 1 : 0);
+	*head = (*head & HEAD_FLAGS) | (r ? r->id + 1 : 0);
 }
 
 struct epoll_reg *pool_reg_get(struct conn *c)
@@ -179,8 +181,24 @@ void pool_conn_reset(struct conn *c)
 		return;
 	if (lane_lock(&pool.lock, false) == -EDEADLK)
 		return;
-	pool.heads[c->index] &= ~HEAD_INCOMPLETE;
+	pool.heads[c->index] &= ~HEAD_FLAGS;
 	lane_unlock(&pool.lock);
+}
+
+void pool_set_adopted(struct conn *c, bool adopted)
+{
+	if (c->index >= POOL_CONNS || pool_init() < 0 || lane_lock(&pool.lock, false) == -EDEADLK)
+		return;
+	if (adopted)
+		pool.heads[c->index] |= HEAD_ADOPTED;
+	else
+		pool.heads[c->index] &= ~HEAD_ADOPTED;
+	lane_unlock(&pool.lock);
+}
+
+bool pool_is_adopted(const struct conn *c)
+{
+	return load_acquire(&pool.ready) && c->index < POOL_CONNS && pool.heads[c->index] & HEAD_ADOPTED;
 }
 
 bool pool_has_regs(const struct conn *c)

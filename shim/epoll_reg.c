@@ -200,9 +200,19 @@ static bool reg_hold(const struct epoll_reg *r)
 	return fd >= 0 && conn_hold(r->conn, fd);
 }
 
+/*
+ * Position up to which bytes have arrived in the ring, also while the lane still stands before its SWITCH frame: an arrival is
+ * one, even behind bytes that the program has not read from TCP. Compared only for having moved, so it may lie.
+ */
+static uint64_t arrived(const struct conn *c)
+{
+	return peer_read_u64(&c->link.rx.front->tail_pos);
+}
+
 static bool has_news(const struct epoll_reg *r)
 {
-	return conn_rx_edge(r->conn) != r->rx_seen || conn_tx_edge(r->conn) != r->tx_seen || conn_attention(r->conn);
+	return arrived(r->conn) != r->tail_looked || conn_rx_edge(r->conn) != r->rx_seen ||
+	       conn_tx_edge(r->conn) != r->tx_seen || conn_attention(r->conn);
 }
 
 bool reg_has_news(struct epoll_reg *r)
@@ -255,6 +265,10 @@ static bool arm_lanes(struct epoll_reg *r, short want)
 {
 	if (conn_arm_edge(r->conn, POLLIN, r->rx_seen, r->tx_seen))
 		return true;
+	if (arrived(r->conn) != r->tail_looked) {
+		conn_disarm(r->conn, POLLIN);
+		return true;
+	}
 	if (!(want & POLLOUT))
 		return false;
 	if (r->no_room ? conn_arm(r->conn, POLLOUT) : conn_arm_edge(r->conn, POLLOUT, r->rx_seen, r->tx_seen)) {
@@ -302,8 +316,10 @@ static uint32_t kernel_says(int fd, short want)
 static bool kernel_edge(const struct epoll_reg *r, uint32_t mask, uint32_t kernel, uint32_t reported)
 {
 	uint32_t seen = reported & kernel & mask & r->events;
+	uint32_t came = mask & KERNEL_KEEPS & ~r->kernel_mask;
 
-	if (mask & KERNEL_KEEPS & (r->events | EPOLL_ALWAYS) & ~r->kernel_mask)
+	/* An end wakes whoever waits for whatever; urgent bytes are bytes. */
+	if (came & ~(uint32_t)EPOLLPRI || came & r->events)
 		return true;
 	return (seen & EPOLLIN && !conn_rx_on_ring(r->conn)) || (seen & EPOLLOUT && !conn_tx_on_ring(r->conn));
 }
@@ -313,6 +329,7 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 	struct conn *c = r->conn;
 	const short all = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLPRI | POLLRDHUP;
 	uint32_t kernel = 0, reported = r->kernel_events, mask;
+	uint64_t tail = 0;
 	int fd = reg_living_fd(r);
 	bool plain = conn_is_plain(c), asked, edge = r->edge;
 
@@ -323,17 +340,21 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 	r->kernel_events = 0;
 	if (!plain) {
 		/* Before the look: what comes during it must be an edge at the next one. */
-		uint64_t rx = conn_rx_edge(c), tx = conn_tx_edge(c), tail = conn_rx_tail(c);
+		uint64_t rx = conn_rx_edge(c), tx = conn_tx_edge(c);
 
+		tail = arrived(c);
 		edge |= (tail != r->tail_seen && r->events & READ_STATES) || (tx != r->tx_seen && r->events & WRITE_STATES);
 		r->rx_seen = rx;
 		r->tx_seen = tx;
-		r->tail_seen = tail;
+		r->tail_looked = tail;
 	}
 	if (asked)
 		kernel = kernel_says(fd, plain ? all : (short)(conn_kernel_events(c, all) | POLLRDHUP | POLLPRI));
 	mask = plain ? kernel : (uint16_t)conn_ready(c, fd, all, (short)kernel);
 	edge |= kernel_edge(r, mask, kernel, reported);
+	/* In front of a frame that could not be taken just now, the arrival is still to be told. */
+	if (!plain && (mask & EPOLLIN || conn_rx_on_ring(c)))
+		r->tail_seen = tail;
 	if (!plain && conn_tx_on_ring(c)) {
 		edge |= r->no_room && mask & r->events & WRITE_STATES;
 		r->no_room = !(mask & EPOLLOUT);
@@ -409,7 +430,7 @@ static void reg_become_adopted(struct epoll_reg *r)
 	r->set->nr_adopted++;
 	r->rx_seen = conn_is_plain(r->conn) ? 0 : conn_rx_edge(r->conn);
 	r->tx_seen = conn_is_plain(r->conn) ? 0 : conn_tx_edge(r->conn);
-	r->tail_seen = conn_is_plain(r->conn) ? 0 : conn_rx_tail(r->conn);
+	r->tail_seen = r->tail_looked = conn_is_plain(r->conn) ? 0 : arrived(r->conn);
 	reg_queue(r);
 	reg_heat(r);
 }

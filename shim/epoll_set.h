@@ -73,7 +73,8 @@ struct epoll_reg {
 	uint32_t kernel_events;	/* what the kernel reported since the last look */
 	uint32_t kernel_mask;	/* the kernel's word at the last look that may still hold */
 	uint64_t rx_seen, tx_seen; /* edge counts at the last look, conn_rx_edge() and conn_tx_edge() */
-	uint64_t tail_seen;	/* the arrivals among them; ends are edges of the kernel's */
+	uint64_t tail_seen;	/* arrivals in the ring that have been told, or were taken */
+	uint64_t tail_looked;	/* at the last look */
 	uint32_t quiet_looks;	/* in a row while hot */
 	uint32_t armed_tick;	/* plain: set->tick when the program last armed it */
 	_Atomic uint8_t stirred;	/* on set->stirred */
@@ -154,6 +155,9 @@ struct epoll_reg *pool_reg_of_token(struct epoll_set *s, uint64_t token);
 /* Did a registration of this connection go unrecorded? Until pool_conn_reset(), when its record ends. */
 bool pool_incomplete(struct conn *c);
 void pool_conn_reset(struct conn *c);
+/* From ready_adopt() to ready_disown(): what is registered meanwhile goes to the inner set at once. */
+void pool_set_adopted(struct conn *c, bool adopted);
+bool pool_is_adopted(const struct conn *c);
 /* Calls fn for each registration of the connection, under the pool's lock; false if it was this thread's already. */
 bool pool_for_each(struct conn *c, void (*fn)(struct epoll_reg *r, void *arg), void *arg);
 /* The n-th registration of the connection, NULL after the last: the caller holds the lock of the set it is looking for. */
