@@ -131,6 +131,7 @@ struct conn {
 	_Atomic uint64_t told[4];	/* tcp_tx, tcp_rx, ring_tx, ring_rx bytes already in some process's summary */
 	uint32_t switches;		/* lanes that have left TCP */
 	uint8_t reason_told;
+	_Atomic uint8_t stats_told;	/* switches * 2 + pinned, when the statistics were last stored */
 };
 
 /* ---- set-up and records (conn.c) --------------------------------------------------------------------------------- */
@@ -245,6 +246,16 @@ int conn_outq(struct conn *c, int fd);
 #define CONN_TELL_EVERY 64
 /* Stores them now, and gives the connection a row if it has none. No lane locked. */
 void conn_tell_stats(struct conn *c, int fd);
+/* Only if it has one: before a sleep, so that what is seen of a process at rest is true. */
+void conn_refresh_stats(const struct conn *c);
+/* After a call: every CONN_TELL_EVERY calls, and when a lane has changed roads or the reason is settled. */
+static inline bool conn_stats_due(const struct conn *c, uint64_t calls)
+{
+	struct conn *m = (struct conn *)c;
+
+	return calls % CONN_TELL_EVERY == 0 ||
+	       load_relaxed(&m->stats_told) != (uint8_t)(c->switches * 2 + load_relaxed(&m->pinned));
+}
 
 /* ---- uses (conn_use.c) --------------------------------------------------------------------------------------------- */
 

@@ -20,12 +20,22 @@ struct iov_walk {
 	size_t left;	/* bytes to go, all in all */
 };
 
-/* Where no user memory can be: the first page, and above the user half. What lies between is touched and may fault. */
+/* Above it no program has memory that it did not ask for by address. */
+#if defined(__aarch64__)
+#define USER_TOP (UINT64_C(1) << 48)
+#else
+#define USER_TOP (UINT64_C(1) << 47)
+#endif
+
+/*
+ * Where no user memory can be: the first page, and above the user half. What lies between is touched, and where the kernel
+ * would say EFAULT of an unmapped page the program gets the signal that its own access would have got.
+ */
 static inline bool user_range_bad(const void *at, size_t len)
 {
 	uintptr_t a = (uintptr_t)at;
 
-	return len && (a < 4096 || a + len < a || a + len > (UINT64_C(1) << (sizeof(void *) == 8 ? 47 : 32)));
+	return len && (a < 4096 || a + len < a || a + len > USER_TOP);
 }
 
 /* 0, -EMSGSIZE or -EINVAL as the kernel, -EFAULT. */

@@ -289,6 +289,7 @@ bool conn_arm(struct conn *c, short want)
 
 	if (!conn_is_linked(c))
 		return false;
+	conn_refresh_stats(c);
 	if (rx && (conn_rx_on_ring(c) ? ring_rx_sleep_begin(&c->link.rx)
 				      : ring_rx_sleep_begin_past(&c->link.rx, published_tail(c))))
 		return true;
@@ -306,6 +307,7 @@ bool conn_arm_edge(struct conn *c, short want, uint64_t rx_edge, uint64_t tx_edg
 
 	if (!conn_is_linked(c))
 		return false;
+	conn_refresh_stats(c);
 	if (rx && ring_rx_sleep_begin_past(&c->link.rx, published_tail(c)))
 		return true;
 	/* Room that a full ring has got since makes sleep_begin() refuse; room that was there all along is no edge. */

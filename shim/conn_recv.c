@@ -246,7 +246,7 @@ static void after_call(struct conn *c, int fd)
 	store_relaxed(&c->rx.calls, calls);
 	if (unlikely(conn_nego_due(c)))
 		nego_poke(c, fd);
-	if (unlikely(calls % CONN_TELL_EVERY == 0))
+	if (unlikely(conn_stats_due(c, calls)))
 		conn_tell_stats(c, fd);
 }
 

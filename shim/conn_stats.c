@@ -3,16 +3,10 @@
 #include "shim/conn.h"
 #include "shim/stats_slots.h"
 
-void conn_tell_stats(struct conn *c, int fd)
+static void store(const struct conn *conn, struct stats_slot *slot)
 {
-	struct stats_slot *slot = stats_slot_of(c);
+	struct conn *c = (struct conn *)conn;
 
-	if (!slot) {
-		stats_slots_open(c, fd);
-		slot = stats_slot_of(c);
-		if (!slot)
-			return;
-	}
 	stats_set(slot, tx_road, conn_tx_on_ring(c) ? ROAD_SHM : ROAD_TCP);
 	stats_set(slot, rx_road, conn_rx_on_ring(c) ? ROAD_SHM : ROAD_TCP);
 	stats_set(slot, reason, load_relaxed(&c->reason));
@@ -23,4 +17,20 @@ void conn_tell_stats(struct conn *c, int fd)
 		return;
 	stats_set(slot, ring_tx_bytes, load_unlocked(&c->link.tx.tail_pos));
 	stats_set(slot, ring_rx_bytes, load_unlocked(&c->link.rx.head_pos));
+}
+
+void conn_refresh_stats(const struct conn *c)
+{
+	struct stats_slot *slot = stats_slot_of(c);
+
+	if (slot)
+		store(c, slot);
+}
+
+void conn_tell_stats(struct conn *c, int fd)
+{
+	store_relaxed(&c->stats_told, (uint8_t)(c->switches * 2 + load_relaxed(&c->pinned)));
+	if (!stats_slot_of(c))
+		stats_slots_open(c, fd);
+	conn_refresh_stats(c);
 }
