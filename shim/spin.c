@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How long to spin before sleeping. Spinning pays where the answer comes sooner than a wake-up costs, and where the CPU has
- * nothing else to do. `auto` learns both from results, for the process as a whole: hits raise the budget towards a
- * wake-up's cost, misses halve it, and a budget that has come to nothing is tried again after a growing number of waits. A spin
- * that took far longer than its budget was preempted: the machine is oversubscribed, and spinning takes the CPU from
- * the very thread that is waited for.
+ * How long to spin before sleeping. Spinning pays where the answer comes sooner than a sleep and a wake-up take, and where the
+ * CPU has nothing else to do. `auto` learns both from results, for the process as a whole: what came within that time keeps the
+ * budget up, what came later or not at all halves it, and a budget that has come to nothing is tried again after
+ * a number of waits that doubles with each failure and shrinks slowly with success. A spin that took far longer than its
+ * budget was preempted: there are more threads than CPUs, and spinning takes the CPU from the very thread that is waited for.
  */
 #include <sched.h>
 #include <time.h>
@@ -18,10 +18,13 @@
 #define BUDGET_START_NS 20000u
 /* More than a round trip between two that sleep, or two that have given up would never find back to spinning. */
 #define BUDGET_TRY_NS 20000u
-#define BUDGET_SLACK_NS 5000u
 #define BUDGET_LEAST_NS 2500u
-#define PREEMPTED_NS 100000u
+#define SLACK_NS 5000u
+#define PAYS_NS 12000u
+#define PREEMPTED_NS 50000u
+#define SKIP_MIN 16u
 #define SKIP_MAX 1024u
+#define HITS_PER_SHRINK 64u
 #define CHECKS_PER_CLOCK 16
 
 /* Races between threads only make it learn a little worse. */
@@ -30,6 +33,7 @@ static struct {
 	_Atomic uint32_t budget_ns;
 	_Atomic uint32_t skip;		/* waits until the next try, while the budget is 0 */
 	_Atomic uint32_t next_skip;
+	_Atomic uint32_t hits;		/* since next_skip last shrank */
 } spin;
 
 int64_t now_ns(void)
@@ -59,7 +63,7 @@ uint32_t spin_budget_ns(void)
 		return options.spin_us > UINT32_MAX / 1000 ? UINT32_MAX : (uint32_t)options.spin_us * 1000;
 	if (unlikely(!load_relaxed(&spin.nr_cpus))) {
 		store_relaxed(&spin.budget_ns, BUDGET_START_NS);
-		store_relaxed(&spin.next_skip, 16);
+		store_relaxed(&spin.next_skip, SKIP_MIN);
 		store_relaxed(&spin.nr_cpus, usable_cpus());
 	}
 	if (load_relaxed(&spin.nr_cpus) == 1)
@@ -74,11 +78,25 @@ uint32_t spin_budget_ns(void)
 	return BUDGET_TRY_NS;
 }
 
-static void give_up_for_a_while(uint32_t waits)
+static void give_up_for_a_while(void)
 {
+	uint32_t waits = load_relaxed(&spin.next_skip);
+
 	store_relaxed(&spin.budget_ns, 0);
 	store_relaxed(&spin.skip, waits);
 	store_relaxed(&spin.next_skip, waits * 2 > SKIP_MAX ? SKIP_MAX : waits * 2);
+	store_relaxed(&spin.hits, 0);
+}
+
+static void note_hit(void)
+{
+	uint32_t skip = load_relaxed(&spin.next_skip);
+
+	count_add(&spin.hits, 1);
+	if (load_relaxed(&spin.hits) < HITS_PER_SHRINK)
+		return;
+	store_relaxed(&spin.hits, 0);
+	store_relaxed(&spin.next_skip, skip / 2 > SKIP_MIN ? skip / 2 : SKIP_MIN);
 }
 
 bool spin_pays(void)
@@ -95,16 +113,16 @@ void spin_result(bool hit, uint32_t spent_ns)
 	if (options.spin_us != OPTION_SPIN_AUTO)
 		return;
 	if (spent_ns > PREEMPTED_NS + budget) {
-		give_up_for_a_while(load_relaxed(&spin.next_skip));
-	} else if (hit) {
-		uint32_t wanted = spent_ns * 4 + BUDGET_SLACK_NS;
+		give_up_for_a_while();
+	} else if (hit && spent_ns <= PAYS_NS) {
+		uint32_t wanted = spent_ns * 4 + SLACK_NS;
 
 		if (wanted > budget)
 			budget = budget / 2 + wanted / 2;
 		store_relaxed(&spin.budget_ns, budget > BUDGET_MAX_NS ? BUDGET_MAX_NS : budget);
-		store_relaxed(&spin.next_skip, 16);
+		note_hit();
 	} else if (budget / 2 < BUDGET_LEAST_NS) {
-		give_up_for_a_while(load_relaxed(&spin.next_skip));
+		give_up_for_a_while();
 	} else {
 		store_relaxed(&spin.budget_ns, budget / 2);
 	}

@@ -118,9 +118,20 @@ static void hits_bring_it_back_within_bounds(void **state)
 	spin_result(true, 3000);
 	assert_true(spin_pays());
 	for (int i = 0; i < 100; i++)
-		spin_result(true, 40000);
+		spin_result(true, 10000);
 	assert_true(spin_budget_ns() >= 20000);
 	assert_true(spin_budget_ns() <= 100000);
+}
+
+static void hit_that_came_later_than_a_wake_up_is_a_miss(void **state)
+{
+	(void)state;
+	if (one_cpu())
+		skip();
+	options.spin_us = OPTION_SPIN_AUTO;
+	for (int i = 0; i < MANY && spin_pays(); i++)
+		spin_result(true, 40000);
+	assert_false(spin_pays());
 }
 
 static void preemption_ends_it_at_once(void **state)
@@ -143,6 +154,7 @@ int main(void)
 		cmocka_unit_test(spin_ends_with_what_it_waits_for),
 		cmocka_unit_test(misses_end_it_and_tries_grow_rarer),
 		cmocka_unit_test(hits_bring_it_back_within_bounds),
+		cmocka_unit_test(hit_that_came_later_than_a_wake_up_is_a_miss),
 		cmocka_unit_test(preemption_ends_it_at_once),
 	};
 
