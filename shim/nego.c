@@ -19,10 +19,18 @@
 
 enum {
 	NEAR_STEPS = 4,		/* so many steps at every call, then the distance doubles */
-	MAX_STEPS = 14,
 	MAX_SHIFT = 16,
 };
-#define PATIENCE_NS UINT64_C(200000000)
+
+/*
+ * An attempt ends after so many steps that span so much time. While one holds a descriptor, the connection's calls look before they
+ * sleep, so patience is short; between two dials nothing is held, and a step is one refused connect().
+ */
+static const struct patience {
+	uint32_t steps;
+	uint64_t ns;
+} patience_holding = { 14, 200000000 }, patience_idle = { 18, 1000000000 };
+
 #define STEP_BYTES UINT64_C(131072)
 
 void nego_conn_init(struct nego_part *np)
@@ -71,7 +79,9 @@ static void never_due(struct conn *c, enum nego_phase phase)
 /* Out of steps, and out of time too? */
 static bool spent(const struct nego_part *np)
 {
-	return np->attempts >= MAX_STEPS && coarse_ns() - np->first_ns >= PATIENCE_NS;
+	const struct patience *p = np->phase == NEGO_IDLE ? &patience_idle : &patience_holding;
+
+	return np->attempts >= p->steps && coarse_ns() - np->first_ns >= p->ns;
 }
 
 /* An attempt that a forked parent had under way and can no longer finish is begun anew by the one holder that is left. */
