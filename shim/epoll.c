@@ -101,6 +101,8 @@ void epoll_set_drop(struct epoll_set *s, int epfd)
 static void fork_lock(struct epoll_set *s)
 {
 	s->fork_locked = set_lock(s);
+	if (s->fork_locked)
+		set_empty_park(s);
 }
 
 static void fork_unlock(struct epoll_set *s)

@@ -53,7 +53,7 @@ struct epoll_reg *reg_note(struct epoll_set *s, int fd, struct conn *c, const st
 
 static int ctl_add(struct epoll_set *s, int epfd, int fd, struct conn *c, struct epoll_event *event)
 {
-	struct epoll_reg *r = reg_find(s, c, fd);
+	struct epoll_reg *r = reg_find(s, c, fd), *parked;
 	bool adopted = conn_is_linked(c) || pool_is_adopted(c);
 	int err = 0, watch;
 
@@ -65,6 +65,15 @@ static int ctl_add(struct epoll_set *s, int epfd, int fd, struct conn *c, struct
 		err = kernel_ctl(epfd, EPOLL_CTL_ADD, fd, event);
 	if (err)
 		return err;
+	parked = adopted ? reg_parked(s, c) : NULL;
+	if (parked && parked->fd == fd) {
+		reg_arm_as_told(parked, event);
+		reg_unpark(parked);
+		reg_stir(parked);
+		return 0;
+	}
+	if (parked)
+		reg_remove(parked, true);
 	if (r) /* noted, and the kernel has just taken it anew: it had lost it with a number that was closed behind us */
 		reg_remove(r, false);
 	r = reg_note(s, fd, c, event);
@@ -177,7 +186,9 @@ int epoll_set_ctl(int epfd, int op, int fd, struct conn *c, struct epoll_event *
 		err = ctl_mod(s, epfd, fd, r, event);
 	} else if (op == EPOLL_CTL_DEL) {
 		err = r && r->state == REG_ADOPTED ? 0 : kernel_ctl(epfd, EPOLL_CTL_DEL, fd, event);
-		if (!err && r)
+		if (!err && r && reg_may_park(r))
+			reg_park(r);
+		else if (!err && r)
 			reg_remove(r, true);
 	} else {
 		err = -EINVAL;

@@ -167,7 +167,7 @@ struct epoll_reg *pool_reg_of_token(struct epoll_set *s, uint64_t token)
 	r = &pool.regs[id];
 	if (r->set != s || token != token_make(token_kind(token), r))
 		return NULL;
-	return r->state == REG_PLAIN || r->state == REG_ADOPTED ? r : NULL;
+	return r->state == REG_PLAIN || r->state == REG_ADOPTED || r->state == REG_PARKED ? r : NULL;
 }
 
 bool pool_incomplete(struct conn *c)

@@ -461,6 +461,10 @@ int reg_adopt(struct epoll_reg *r)
 
 	if (r->state == REG_ADOPTED)
 		return bells_join(r);
+	if (r->state == REG_PARKED) {
+		reg_remove(r, true);
+		return 0;
+	}
 	if (fdtab_get(r->fd) != r->conn)
 		return -EXDEV;
 	if (r->events & EPOLLONESHOT && !r->fresh) {
@@ -511,9 +515,67 @@ void reg_remove(struct epoll_reg *r, bool in_kernel)
 		reg_unqueue(r);
 		reg_cool(r);
 		s->nr_adopted--;
+	} else if (r->state == REG_PARKED) {
+		/* The number may stand for another socket by now, in the kernel's eyes, too. */
+		if (in_kernel && fdtab_get(r->fd) == r->conn) {
+			bells_leave(r);
+			inner_ctl(s, EPOLL_CTL_DEL, r->fd, 0, 0);
+		}
+		list_remove(&s->parked, r, HOT);
+		s->nr_parked--;
 	}
 	list_remove(&s->regs, r, SET);
 	pool_reg_put(r);
+}
+
+/*
+ * ---- Parking: there are programs that remove a connection and add it again for each request. Its members stay in the inner set
+ * for a while, so that neither costs a system call; what they report meanwhile is kept for the next look and told to nobody. Only
+ * where nobody else can see the difference: no other registration of the connection, no relative, no set around this one.
+ */
+
+bool reg_may_park(const struct epoll_reg *r)
+{
+	return r->state == REG_ADOPTED && !r->in_conn.next && !r->in_conn.prev && !r->set->inherited &&
+	       !load_relaxed(&r->set->nested) && !load_relaxed(&r->conn->shared) && conn_is_linked(r->conn);
+}
+
+void reg_park(struct epoll_reg *r)
+{
+	struct epoll_set *s = r->set;
+
+	reg_disarm(r);
+	reg_unqueue(r);
+	reg_cool(r);
+	s->nr_adopted--;
+	r->state = REG_PARKED;
+	list_append(&s->parked, r, HOT);
+	if (++s->nr_parked > EPOLL_PARKED_MAX)
+		reg_remove(s->parked.first, true);
+}
+
+void reg_unpark(struct epoll_reg *r)
+{
+	list_remove(&r->set->parked, r, HOT);
+	r->set->nr_parked--;
+	r->edge = true;
+	reg_become_adopted(r);
+}
+
+struct epoll_reg *reg_parked(struct epoll_set *s, struct conn *c)
+{
+	struct epoll_reg *r;
+
+	for (unsigned n = 0; s->nr_parked && (r = pool_nth(c, n)) != NULL; n++)
+		if (r->set == s && r->state == REG_PARKED)
+			return r;
+	return NULL;
+}
+
+void set_empty_park(struct epoll_set *s)
+{
+	while (s->parked.first)
+		reg_remove(s->parked.first, true);
 }
 
 int reg_watch(struct epoll_reg *r, int fd)

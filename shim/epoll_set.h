@@ -34,11 +34,14 @@ struct conn;
 /* Polled at every wait without being armed: at most so many, the rest sleep armed. */
 #define EPOLL_HOT_MAX 64
 #define EPOLL_POKES 32
+/* Removed by the program, but left in the inner set, see reg_park(). */
+#define EPOLL_PARKED_MAX 256
 
 enum reg_state {
 	REG_FREE,
 	REG_PLAIN,
 	REG_ADOPTED,
+	REG_PARKED,	/* not registered any more; the inner set has kept its members, in case it comes back */
 	REG_DEAD,	/* forgotten by a signal handler that could not take the lock, or still on `stirred` */
 };
 
@@ -79,7 +82,7 @@ struct epoll_reg {
 	uint32_t armed_tick;	/* plain: set->tick when the program last armed it */
 	_Atomic uint8_t stirred;	/* on set->stirred */
 	struct epoll_reg *next_stirred;
-	struct reg_link in_set, in_queue, in_hot; /* in_hot: of hot or dozing */
+	struct reg_link in_set, in_queue, in_hot; /* in_hot: of hot, dozing or parked */
 	struct reg_link in_conn; /* pool lock */
 };
 
@@ -96,13 +99,13 @@ struct epoll_set {
 	int inner;		/* the inner set, hidden; -1 until a connection is adopted or negotiates; read without lock */
 	int kick;		/* an eventfd in the inner set: wakes a waiter for what no fd says */
 	_Atomic int nr_waiters;	/* asleep in the kernel, or about to be */
-	uint32_t nr_adopted, nr_hot;
+	uint32_t nr_adopted, nr_hot, nr_parked;
 	_Atomic uint32_t tick;	/* grows with each kernel wait that returned everything there was */
 	uint32_t everything_seen;
 	uint32_t turn;		/* who goes first where events do not fit: the kernel's or ours */
 	int64_t looked_ns;	/* when the kernel was last asked */
 	_Atomic(struct epoll_reg *) stirred;	/* pushed without the lock */
-	struct reg_list regs, queue, told, hot, dozing;
+	struct reg_list regs, queue, told, hot, dozing, parked;
 	struct conn *pokes[EPOLL_POKES]; /* whose rendezvous has a step to make, when the wait at hand is over */
 	int nr_pokes;
 	struct epoll_set *next_free;
@@ -214,6 +217,13 @@ int reg_add_adopted(struct epoll_reg *r);
 void reg_disown(struct epoll_reg *r);
 /* Out of the inner set (if `in_kernel`) and all lists, and freed. */
 void reg_remove(struct epoll_reg *r, bool in_kernel);
+/* For EPOLL_CTL_DEL and the EPOLL_CTL_ADD that may follow: removed for the program, at no cost if it comes back. */
+bool reg_may_park(const struct epoll_reg *r);
+void reg_park(struct epoll_reg *r);
+void reg_unpark(struct epoll_reg *r);
+/* What is parked of a connection in this set, or NULL. */
+struct epoll_reg *reg_parked(struct epoll_set *s, struct conn *c);
+void set_empty_park(struct epoll_set *s);
 void reg_queue(struct epoll_reg *r);
 void reg_unqueue(struct epoll_reg *r);
 void reg_put_aside(struct epoll_reg *r);

@@ -142,10 +142,12 @@ static void take_token(struct epoll_set *s, const struct epoll_event *ev)
 	switch (token_kind(ev->data.u64)) {
 	case TOKEN_SOCKET:
 		r->kernel_events |= ev->events;
-		reg_queue(r);
+		if (r->state != REG_PARKED)
+			reg_queue(r);
 		break;
 	case TOKEN_BELL:
-		reg_rung(r);
+		if (r->state != REG_PARKED)
+			reg_rung(r);
 		break;
 	case TOKEN_WATCH:
 		s->pokes[s->nr_pokes++] = r->conn;
