@@ -30,11 +30,11 @@ class Case:
     """`victim` is the role that is looked at; the other end is a talk under the preload, or hostile."""
 
     def __init__(self, name, victim, *, deny=None, hostile=None, limits=None, outcome=OK, other=OK, reasons=(), switched=None,
-                 asleep=False, hosts="44", extra=()):
+                 asleep=False, hosts="44", extra=(), other_extra=()):
         self.name, self.victim, self.deny, self.hostile, self.limits = f"{name}-{victim}", victim, deny, hostile, limits
         self.outcome, self.other, self.reasons, self.switched = outcome, other, set(reasons), switched
         self.hosts = dict(zip(("accept", "connect"), hosts))
-        self.extra = list(extra)
+        self.extra, self.other_extra = list(extra), list(other_extra)
         self.asleep = asleep  # the preload does not wake up at all, and so has nothing to say
 
 
@@ -120,13 +120,18 @@ def one_way():
     """One end says at once that it has nothing to say; the other direction is worth a ring all the same."""
     for role in ("connect", "accept"):
         for hearer in "ca":
-            yield Case(f"one-way-{hearer}", role, extra=[f"one-way-{hearer}"], switched=1)
+            words = [f"one-way-{hearer}"]
+            yield Case(words[0], role, extra=words, other_extra=words, switched=1)
 
 
 def killed():
     for name in ("offered", "dialled", "greeted", "linked", "announced", "acked", "half-frame", "framed"):
         for role in ("connect", "accept"):
             yield Case("killed-" + name, role, hostile="die-" + name, outcome=ENDS, other=ENDS)
+    # An honest peer, at points spread over the rendezvous, the switch, and streams on the ring each way.
+    for heard in (1, 1000, 3000, 10000, 50000, 100000, 600000, 1100000):
+        for role in ("connect", "accept"):
+            yield Case(f"killed-after-{heard}", role, other_extra=[f"die-{heard}"], outcome=ENDS, other=ENDS)
 
 
 GROUPS = {"deny": denied, "limits": limited, "hostile": hostile, "killed": killed, "families": families, "one-way": one_way}
@@ -199,7 +204,7 @@ def argv_of(args, case, role, rest, summary):
         argv[-1] = "RINGWAY_LOG=debug"
     if victim:
         argv.append(f"RINGWAY_SUMMARY={summary}")
-    argv += [talk, role, *rest, *case.extra]
+    argv += [talk, role, *rest, *(case.extra if victim else case.other_extra)]
     return [str(args.bin / "deny"), case.deny, *argv] if victim and case.deny else argv
 
 

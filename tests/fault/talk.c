@@ -18,9 +18,11 @@ int main(int argc, char **argv)
 	int rc;
 
 	alarm(40);
-	/* The last argument, one-way-c or one-way-a: that end only hears. */
+	/* The last argument, one-way-c or one-way-a: that end only hears; or die-BYTES: no further than that. */
 	if (argc > 3 && !strncmp(argv[argc - 1], "one-way-", 8))
 		t.one_way = argv[--argc][8];
+	else if (argc > 3 && !strncmp(argv[argc - 1], "die-", 4))
+		t.die_at = strtoull(argv[--argc] + 4, NULL, 10);
 	if (argc == 3 && !strcmp(argv[1], "accept")) {
 		t.role = TALK_ACCEPTOR;
 		t.fd = talk_accept(argv[2][0]);
@@ -28,7 +30,7 @@ int main(int argc, char **argv)
 		t.role = TALK_CONNECTOR;
 		t.fd = talk_connect((uint16_t)atoi(argv[3]), argv[2][0]);
 	} else {
-		fprintf(stderr, "usage: talk accept 4|6|m [one-way-c|one-way-a], talk connect 4|6|m PORT [one-way-c|one-way-a]\n");
+		fprintf(stderr, "usage: talk accept 4|6|m [OPTION], talk connect 4|6|m PORT [OPTION]; OPTION one-way-c, one-way-a, die-BYTES\n");
 		return 2;
 	}
 	rc = talk_run(&t);

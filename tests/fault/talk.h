@@ -24,6 +24,7 @@ struct talk {
 	/* Before each request is sent or awaited. */
 	void (*before_round)(struct talk *t, int round);
 	char one_way;	/* 0, or which end ends its direction at once and only hears: c or a */
+	uint64_t die_at;	/* kills itself once it has heard so many bytes; 0: lives */
 	uint64_t sent, got;
 	char error[128];	/* what went wrong, as one line */
 };

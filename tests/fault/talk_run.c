@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -64,6 +65,8 @@ static ssize_t hear_some(struct talk *t, size_t len)
 		if (buf[i] != byte_at(sender, t->got + (uint64_t)i))
 			return wrong(t, "wrong byte at %llu", (unsigned long long)t->got + (unsigned long long)i);
 	t->got += (uint64_t)n;
+	if (t->die_at && t->got >= t->die_at)
+		raise(SIGKILL);
 	return n;
 }
 
