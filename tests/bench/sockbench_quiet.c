@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: MIT */
+/* Modes that measure what Ringway costs where it should cost nothing: plain peers, idle connections, CPU, system calls. */
+#include "sockbench.h"
+
+#include <sys/epoll.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+/*
+ * ---- Calls on a connection that stays on TCP: a receive that finds nothing, and a send. The median of many short batches, so that
+ * what interrupts a few of them does not count. ----
+ */
+#define BATCHES 50
+
+static int in_order(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void receive_nothing(int fd)
+{
+	uint8_t message[MESSAGE];
+
+	if (recv(fd, message, MESSAGE, MSG_DONTWAIT) != -1)
+		die("something came");
+}
+
+static void send_one(int fd)
+{
+	static const uint8_t message[MESSAGE];
+
+	send_all(fd, message, MESSAGE);
+}
+
+static double median_batch(void (*call)(int fd), int fd, uint64_t count)
+{
+	double ns[BATCHES];
+
+	count = count / BATCHES + 1;
+	for (int batch = 0; batch < BATCHES; batch++) {
+		uint64_t start = now_ns();
+
+		for (uint64_t i = 0; i < count; i++)
+			call(fd);
+		ns[batch] = (double)(now_ns() - start) / (double)count;
+	}
+	qsort(ns, BATCHES, sizeof(ns[0]), in_order);
+	return ns[BATCHES / 2];
+}
+
+void plain_client(uint16_t port, uint64_t count)
+{
+	int fd = connect_to(port);
+	double nothing;
+
+	/* The rendezvous has given up when the connection has been busy for a while. */
+	for (int i = 0; i < 20; i++) {
+		struct timespec pause = { .tv_nsec = 20000000 };
+
+		for (int j = 0; j < 1000; j++)
+			receive_nothing(fd);
+		send_one(fd);
+		nanosleep(&pause, NULL);
+	}
+	nothing = median_batch(receive_nothing, fd, count);
+	printf("%.2f %.2f\n", nothing, median_batch(send_one, fd, count / 4));
+}
+
+void plain_server(int listener, uint64_t count)
+{
+	static uint8_t discarded[1 << 16];
+	int fd = accept_from(listener);
+
+	while (recv(fd, discarded, sizeof(discarded), 0) > 0)
+		;
+}
+
+/*
+ * ---- One busy connection beside COUNT idle ones, all in one epoll set at both ends ----
+ */
+#define EPOLL_ROUNDS 20000
+
+static void raise_nofile(void)
+{
+	struct rlimit limit;
+
+	getrlimit(RLIMIT_NOFILE, &limit);
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static void watch(int set, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
+
+	if (epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) < 0)
+		die("epoll_ctl");
+}
+
+static int ready(int set)
+{
+	struct epoll_event event;
+	int nr;
+
+	do
+		nr = epoll_wait(set, &event, 1, -1);
+	while (nr < 0 && errno == EINTR);
+	if (nr != 1)
+		die("epoll_wait");
+	return event.data.fd;
+}
+
+static void epoll_rounds(int set, int fd, uint64_t count)
+{
+	uint64_t message;
+
+	for (uint64_t i = 0; i < count; i++) {
+		send_all(fd, &i, MESSAGE);
+		if (ready(set) != fd || recv(fd, &message, MESSAGE, 0) != MESSAGE || message != i)
+			die("wrong answer");
+	}
+}
+
+void idle_client(uint16_t port, uint64_t count)
+{
+	int set = epoll_create1(EPOLL_CLOEXEC), fd;
+	uint64_t start, i;
+
+	raise_nofile();
+	for (i = 0; i < count; i++)
+		watch(set, connect_to(port));
+	fd = connect_to(port);
+	watch(set, fd);
+	epoll_rounds(set, fd, WARM_UP);
+	start = now_ns();
+	epoll_rounds(set, fd, EPOLL_ROUNDS);
+	printf("%.1f\n", (double)(now_ns() - start) / EPOLL_ROUNDS);
+}
+
+void idle_server(int listener, uint64_t count)
+{
+	int set = epoll_create1(EPOLL_CLOEXEC);
+	uint8_t message[MESSAGE];
+
+	raise_nofile();
+	for (uint64_t i = 0; i <= count; i++)
+		watch(set, accept_from(listener));
+	for (;;) {
+		int fd = ready(set);
+		ssize_t got = recv(fd, message, MESSAGE, 0);
+
+		if (got <= 0)
+			exit(0);
+		send_all(fd, message, (size_t)got);
+	}
+}
+
+/*
+ * ---- CPU of a server that waits on a warm connection, over COUNT milliseconds: in recv, then in epoll_wait ----
+ */
+
+static uint64_t cpu_ns(int pid)
+{
+	char path[64];
+	unsigned long long ns = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/schedstat", pid);
+	file = fopen(path, "re");
+	if (!file || fscanf(file, "%llu", &ns) != 1)
+		die(path);
+	fclose(file);
+	return ns;
+}
+
+void cpu_client(uint16_t port, uint64_t count)
+{
+	struct timespec settle = { .tv_nsec = 50000000 };
+	struct timespec wait = { .tv_sec = (time_t)(count / 1000), .tv_nsec = (long)(count % 1000) * 1000000 };
+	int fd = connect_to(port);
+	uint64_t before;
+
+	for (int phase = 0; phase < 2; phase++) {
+		round_trips(fd, WARM_UP);
+		nanosleep(&settle, NULL);
+		before = cpu_ns(server_pid);
+		nanosleep(&wait, NULL);
+		printf("%.4f%c", (double)(cpu_ns(server_pid) - before) / ((double)count * 1000000), phase ? '\n' : ' ');
+	}
+}
+
+void cpu_server(int listener, uint64_t count)
+{
+	int set = epoll_create1(EPOLL_CLOEXEC), fd = accept_from(listener);
+	uint64_t message, i;
+
+	/* The last of these is the one that the first phase times: it waits in recv. */
+	for (i = 0; i <= WARM_UP; i++) {
+		if (!recv_all(fd, &message, MESSAGE))
+			exit(0);
+		send_all(fd, &message, MESSAGE);
+	}
+	watch(set, fd);
+	for (;;) {
+		ready(set);
+		if (!recv_all(fd, &message, MESSAGE))
+			exit(0);
+		send_all(fd, &message, MESSAGE);
+	}
+}
+
+/*
+ * ---- System calls for each round trip: the client is traced between two getppid() ----
+ */
+
+static void traced_client(uint16_t port, uint64_t count)
+{
+	int fd;
+
+	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0)
+		die("ptrace");
+	fd = connect_to(port);
+	round_trips(fd, WARM_UP);
+	raise(SIGSTOP);
+	syscall(SYS_getppid);
+	round_trips(fd, count);
+	syscall(SYS_getppid);
+	_exit(0);
+}
+
+static uint64_t call_number(pid_t pid)
+{
+	struct __ptrace_syscall_info info;
+
+	if (ptrace(PTRACE_GET_SYSCALL_INFO, pid, sizeof(info), &info) <= 0)
+		die("ptrace");
+	return info.op == PTRACE_SYSCALL_INFO_ENTRY ? info.entry.nr : UINT64_MAX;
+}
+
+void syscalls_client(uint16_t port, uint64_t count)
+{
+	pid_t pid = fork();
+	uint64_t calls = 0;
+	int status, marks = 0;
+
+	if (!pid)
+		traced_client(port, count);
+	if (waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status))
+		die("the traced client did not stop");
+	ptrace(PTRACE_SETOPTIONS, pid, NULL, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
+	while (marks < 2) {
+		uint64_t nr;
+
+		ptrace(PTRACE_SYSCALL, pid, NULL, NULL);
+		if (waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status))
+			die("the traced client is gone");
+		if (WSTOPSIG(status) != (SIGTRAP | 0x80))
+			continue;
+		nr = call_number(pid);
+		if (nr == SYS_getppid)
+			marks++;
+		else if (nr != UINT64_MAX && marks == 1)
+			calls++;
+	}
+	ptrace(PTRACE_CONT, pid, NULL, NULL);
+	waitpid(pid, &status, 0);
+	printf("%.4f\n", (double)calls / (double)count);
+}
+
+void syscalls_server(int listener, uint64_t count)
+{
+	echo(accept_from(listener));
+}
