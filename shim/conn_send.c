@@ -126,13 +126,16 @@ static ssize_t write_probe(struct conn *c, int fd)
 	return 0;
 }
 
+static int take_pending(struct conn *c)
+{
+	return unlikely(load_relaxed(&c->rx.pending_errno)) ? exchange(&c->rx.pending_errno, 0) : 0;
+}
+
 static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int flags, const struct msghdr *m)
 {
-	int err = exchange(&c->rx.pending_errno, 0);
+	int err;
 	ssize_t n;
 
-	if (unlikely(err))
-		return -err;
 	if (unlikely(load_relaxed(&c->rx.dead)))
 		return -EPIPE;
 	/* Without bytes a send only asks whether the socket is well. */
@@ -140,7 +143,7 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 		return give_tcp(c, fd, w, flags, m);
 	if (load_relaxed(&c->tx.state) == TX_RING)
 		check_health(c, fd);
-	err = exchange(&c->rx.pending_errno, 0);
+	err = take_pending(c);
 	if (unlikely(err))
 		return -err;
 	if (load_relaxed(&c->tx.state) == TX_ORPHAN) {
@@ -169,9 +172,12 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 
 static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags, const struct msghdr *m)
 {
-	int r;
+	int r, err = take_pending(c);
 	ssize_t n;
 
+	/* What a look took from the socket comes before anything that the socket would say now. */
+	if (unlikely(err))
+		return -err;
 	switch ((enum tx_state)load_relaxed(&c->tx.state)) {
 	case TX_RING:
 	case TX_ORPHAN:
