@@ -7,15 +7,12 @@
 
 #include <errno.h>
 
-#include "shim/conn.h"
-#include "shim/fdtab.h"
+#include "shim/fd_conn.h"
 #include "shim/guard.h"
 
 static bool refused(int fd)
 {
-	struct conn *c = guard_ready() ? fdtab_get(fd) : NULL;
-
-	if (!c || conn_pin(c, REASON_AIO))
+	if (!guard_ready() || fd_pin(fd, REASON_AIO))
 		return false;
 	errno = EINVAL;
 	return true;

@@ -78,7 +78,7 @@ static void pin_what_passes(void)
 		struct conn *c = fdtab_get(fd);
 
 		if (c && !conn_is_linked(c) && passes_exec(fd))
-			(void)conn_pin(c, REASON_EXEC);
+			(void)fd_pin(fd, REASON_EXEC);
 	}
 }
 
@@ -200,10 +200,13 @@ void inherit_before_exec(struct inherit_exec *undo)
 		struct conn *c = undo->gone.conns[i];
 		int fd = undo->gone.fds[i];
 
+		if (!conn_hold(c, fd))
+			continue;
 		if (passes_exec(fd))
-			conn_exec(c, fd);
+			(void)conn_exec(c, fd);
 		else
 			conn_exit_flush(c, fd);
+		conn_drop(c);
 	}
 	summary_write();
 	replace_low(undo);

@@ -104,10 +104,8 @@ static bool is_open(int fd)
 /* Programs give a socket one of these numbers to exec something that uses it, or to print to it. */
 static void expect_exec(int fd, int to)
 {
-	struct conn *c = fdtab_get(fd);
-
-	if (c && to >= 0 && to <= 2)
-		(void)conn_pin(c, REASON_EXEC);
+	if (to >= 0 && to <= 2)
+		(void)fd_pin(fd, REASON_EXEC);
 }
 
 /* What dup2 and dup3 do once they are known to differ. 0, or -1 and errno. */
@@ -179,10 +177,10 @@ static int fcntl_conn(struct conn *c, int fd, int cmd, void *arg)
 
 	/* A socket that was close-on-exec and no longer is, is about to be handed to a program. */
 	if (cmd == F_SETFD && !(word & FD_CLOEXEC) && sys_fcntl(fd, F_GETFD, 0) & FD_CLOEXEC)
-		(void)conn_pin(c, REASON_EXEC);
+		(void)fd_pin(fd, REASON_EXEC);
 	/* The kernel signals what it sees, and a ring is not that. */
 	if ((cmd == F_SETFL && word & O_ASYNC) || (cmd == F_SETSIG && word != 0))
-		(void)conn_pin(c, REASON_SIGIO);
+		(void)fd_pin(fd, REASON_SIGIO);
 	result = real_fcntl(fd, cmd, arg);
 	if (cmd == F_SETFL && result == 0)
 		conn_set_nonblock(c, word & O_NONBLOCK);
@@ -239,7 +237,7 @@ static int ioctl_conn(struct conn *c, int fd, unsigned long request, void *arg)
 		return 0;
 	case FIOASYNC:
 		if (*(int *)arg)
-			(void)conn_pin(c, REASON_SIGIO);
+			(void)fd_pin(fd, REASON_SIGIO);
 		return real_ioctl(fd, request, arg);
 	case FIONBIO:
 		result = real_ioctl(fd, request, arg);

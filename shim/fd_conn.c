@@ -187,6 +187,18 @@ void fd_forget(int fd)
 		let_go(fd, -1);
 }
 
+bool fd_pin(int fd, enum reason why)
+{
+	struct conn *c = fdtab_get(fd);
+	bool on_tcp;
+
+	if (!c || !conn_hold(c, fd))
+		return true;
+	on_tcp = conn_pin(c, why);
+	conn_drop(c);
+	return on_tcp;
+}
+
 struct fd_list fd_list_conns(void)
 {
 	struct fd_list list = { .nr = 0 };

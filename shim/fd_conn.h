@@ -39,6 +39,10 @@ void fd_copy_end(const struct fd_copy *what, int copy);
 /* fd, still open, is about to be closed by this process. */
 void fd_closing(int fd);
 
+/* conn_pin() for what fd names, if that is a connection: false if one of its lanes is on a ring. Another thread may be
+ * closing it meanwhile. */
+bool fd_pin(int fd, enum reason why);
+
 /* fd is not what the table says any more (closed behind our back, disconnected): only records are let go. */
 void fd_forget(int fd);
 

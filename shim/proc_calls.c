@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "shim/conn.h"
-#include "shim/fdtab.h"
+#include "shim/fd_conn.h"
 #include "shim/guard.h"
 #include "shim/inherit.h"
 
@@ -131,9 +130,7 @@ EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_act
  */
 EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd, int to)
 {
-	struct conn *c = guard_ready() ? fdtab_get(fd) : NULL;
-
-	if (c && !conn_pin(c, REASON_EXEC))
+	if (guard_ready() && !fd_pin(fd, REASON_EXEC))
 		return EBADF;
 	return real_posix_spawn_file_actions_adddup2(actions, fd, to);
 }

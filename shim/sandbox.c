@@ -18,13 +18,12 @@ void sandbox_enter(enum reason why)
 	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned int)fd + 1)) {
 		struct conn *c = fdtab_get(fd);
 
-		if (!c)
+		if (!c || !conn_hold(c, fd))
 			continue;
 		(void)conn_pin(c, why);
 		/* The filter may answer a membarrier with death: the last one that is promised is made now. */
-		if (why == REASON_SECCOMP && conn_is_linked(c) && conn_hold(c, fd)) {
+		if (why == REASON_SECCOMP && conn_is_linked(c))
 			ring_rx_leave_polling(&c->link.rx);
-			conn_drop(c);
-		}
+		conn_drop(c);
 	}
 }

@@ -11,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shim/conn.h"
 #include "shim/fd_conn.h"
 #include "shim/fdtab.h"
 #include "shim/guard.h"
@@ -94,9 +93,7 @@ static FILE *open_stream(int fd, const char *mode)
 
 EXPORT FILE *fdopen(int fd, const char *mode)
 {
-	struct conn *c = guard_ready() ? fdtab_get(fd) : NULL;
-
-	if (!c || conn_pin(c, REASON_STDIO))
+	if (!guard_ready() || fd_pin(fd, REASON_STDIO))
 		return real_fdopen(fd, mode);
 	return open_stream(fd, mode);
 }
@@ -162,9 +159,7 @@ EXPORT FILE *freopen64(const char *path, const char *mode, FILE *file)
 /* Is fd a connection on a ring, which libc must not write to by itself? */
 static bool needs_us(int fd)
 {
-	struct conn *c = guard_ready() ? fdtab_get(fd) : NULL;
-
-	return c && !conn_pin(c, REASON_STDIO);
+	return guard_ready() && !fd_pin(fd, REASON_STDIO);
 }
 
 static int print_to_ring(int fd, const char *format, va_list args)
