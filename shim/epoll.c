@@ -53,6 +53,7 @@ static void set_free_locked(struct epoll_set *s)
 	own_fd_close(s->kick);
 	own_fd_close(s->inner);
 	s->kick = s->inner = -1;
+	store_relaxed(&s->has_inner, 0);
 	s->live = false;
 	set_unlock(s);
 	pool_set_put(s);

@@ -92,11 +92,12 @@ struct epoll_set {
 	bool inherited;		/* made by an ancestor: its kernel set is shared with it */
 	bool fork_locked;
 	_Atomic uint8_t nested;	/* another set, poll or select watches this one's fd */
+	_Atomic uint8_t has_inner; /* `inner` stands; read without the lock, its maker stirs what it puts in */
 	_Atomic uint8_t nests;	/* a set has been a member of this one */
 	int epfd;		/* a number of this process that names it */
 	int nr_numbers;
 	int nr_users;		/* threads between epoll_set_enter() and _leave() */
-	int inner;		/* the inner set, hidden; -1 until a connection is adopted or negotiates; read without lock */
+	int inner;		/* the inner set, hidden; -1 until a connection is adopted or negotiates */
 	int kick;		/* an eventfd in the inner set: wakes a waiter for what no fd says */
 	_Atomic int nr_waiters;	/* asleep in the kernel, or about to be */
 	uint32_t nr_adopted, nr_hot, nr_parked;
@@ -239,6 +240,8 @@ void reg_disarm_held(struct conn *c, short armed, bool rung);
 bool reg_arm(struct epoll_reg *r);
 /* What the program is to be told now; 0: nothing. */
 uint32_t reg_evaluate(struct epoll_reg *r);
+/* How many bytes have ever arrived in the ring. */
+uint64_t reg_arrived(const struct conn *c);
 /* Has anything come since the last look? A few loads. */
 bool reg_has_news(struct epoll_reg *r);
 /* A number of this process that names the connection, or -1. */
@@ -270,10 +273,29 @@ struct epoll_reg *reg_note(struct epoll_set *s, int fd, struct conn *c, const st
 int epoll_set_ctl(int epfd, int op, int fd, struct conn *c, struct epoll_event *event);
 /* timeout_ns < 0: for ever. */
 int epoll_set_wait(int epfd, struct epoll_event *events, int nr_events, int64_t timeout_ns, const sigset_t *mask);
-/* Takes what was stirred into the queue, and frees what was forgotten. Caller holds the lock. */
+/* ---- epoll_queue.c: with the lock held ------------------------------------------------------------------------------ */
+
+/* Takes what was stirred into the queue, and frees what was forgotten. */
 void set_take_stirred(struct epoll_set *s);
-/* Reads the inner set into registrations and pokes, with the lock held. False: there are more pokes than are remembered. */
+/* Takes from the queue what there is to tell; how much. */
+int set_collect(struct epoll_set *s, struct epoll_event *events, int max);
+/* When the wait is over; `full`: its events did not all fit. */
+void set_requeue_told(struct epoll_set *s, bool full);
+bool set_arm_all(struct epoll_set *s);
+void set_rouse_all(struct epoll_set *s);
+/* Reads the inner set into registrations and pokes. The first is false where there are more pokes than are remembered. */
 bool set_drain_inner(struct epoll_set *s);
+void set_drain(struct epoll_set *s);
+/* True if there were any; drops the lock meanwhile. */
+bool set_run_pokes(struct epoll_set *s);
+/* Whoever sleeps on the set now, or on a set around it, must not depend on this thread's coming back. */
+void set_settle(struct epoll_set *s);
+
+static inline bool set_is_plain(const struct epoll_set *s)
+{
+	return !load_acquire(&((struct epoll_set *)s)->has_inner);
+}
+
 /* True once for each time that a handler could not say what had changed. */
 bool ready_everything_changed(uint32_t *seen);
 /*

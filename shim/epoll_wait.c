@@ -16,110 +16,12 @@
 #include "shim/epoll.h"
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
-#include "shim/nego.h"
 #include "shim/real.h"
 #include "ringbuf/sys.h"
 #include "shim/wait.h"
 
 /* While the rings give enough to do, other fds of the set wait this long at most. */
 #define LOOK_EVERY_NS 30000
-#define QUIET_LOOKS 128
-#define RECENT_LOOKS 4
-
-/* Read without the lock; its maker stirs what it puts in. */
-static bool set_is_plain(struct epoll_set *s)
-{
-	return __atomic_load_n(&s->inner, __ATOMIC_RELAXED) < 0;
-}
-
-void set_take_stirred(struct epoll_set *s)
-{
-	struct epoll_reg *r = load_relaxed(&s->stirred) ? exchange(&s->stirred, NULL) : NULL, *next;
-
-	for (; r; r = next) {
-		next = r->next_stirred;
-		store_release(&r->stirred, 0);
-		if (r->state == REG_DEAD)
-			pool_reg_put(r);
-		else if (r->state == REG_ADOPTED)
-			reg_queue(r);
-	}
-}
-
-/* One that has been quiet for long beside busy ones is armed: a loop that never sleeps must not drag all along. */
-static void poll_hot(struct epoll_set *s)
-{
-	for (struct epoll_reg *r = s->hot.first, *next; r; r = next) {
-		next = r->in_hot.next;
-		if (r->queued)
-			continue;
-		if (reg_has_news(r)) {
-			r->quiet_looks = 0;
-			reg_queue(r);
-		} else if (++r->quiet_looks >= QUIET_LOOKS) {
-			reg_arm(r);
-			reg_cool(r);
-		}
-	}
-}
-
-static int collect(struct epoll_set *s, struct epoll_event *events, int max)
-{
-	struct epoll_reg *r, *last;
-	int n = 0;
-
-	set_take_stirred(s);
-	if (unlikely(ready_everything_changed(&s->everything_seen)))
-		for (r = s->regs.first; r; r = r->in_set.next)
-			if (r->state == REG_ADOPTED)
-				reg_queue(r);
-	poll_hot(s);
-	last = s->queue.last;
-	while (n < max && (r = s->queue.first) != NULL) {
-		uint32_t mask;
-
-		reg_unqueue(r);
-		mask = reg_evaluate(r);
-		if (!r->hot && !r->armed && !r->fired)
-			reg_heat(r);
-		if (mask) {
-			events[n].events = mask;
-			events[n++].data.u64 = r->data;
-			/* Level: looked at again by the next wait, not by this. */
-			if (!(r->events & EPOLLET) && !r->fired)
-				reg_put_aside(r);
-		}
-		if (r == last)
-			break;
-	}
-	return n;
-}
-
-/*
- * Arms all that is hot, so that the kernel can wake us. True: something came meanwhile. Those that something came for just before
- * doze: a peer that answers on many connections rings for the first, and finds us awake for the others.
- */
-static bool arm_all(struct epoll_set *s)
-{
-	bool something = false;
-
-	while (s->hot.first) {
-		struct epoll_reg *r = s->hot.first;
-		bool recent = r->quiet_looks < RECENT_LOOKS;
-
-		something |= reg_arm(r);
-		reg_cool(r);
-		if (recent && r->armed)
-			reg_doze(r);
-	}
-	return something || load_relaxed(&s->stirred);
-}
-
-static void rouse_all(struct epoll_set *s)
-{
-	while (s->dozing.first)
-		reg_rouse(s->dozing.first);
-}
 
 /* Takes the inner set's word out of what the kernel gave. */
 static bool strip_inner(struct epoll_event *events, int *n)
@@ -131,108 +33,6 @@ static bool strip_inner(struct epoll_event *events, int *n)
 			return true;
 		}
 	return false;
-}
-
-static void take_token(struct epoll_set *s, const struct epoll_event *ev)
-{
-	struct epoll_reg *r = pool_reg_of_token(s, ev->data.u64);
-
-	if (!r)
-		return; /* the kick, which has done its work by waking us; or what was removed meanwhile */
-	switch (token_kind(ev->data.u64)) {
-	case TOKEN_SOCKET:
-		r->kernel_events |= ev->events;
-		if (r->state != REG_PARKED)
-			reg_queue(r);
-		break;
-	case TOKEN_BELL:
-		if (r->state != REG_PARKED)
-			reg_rung(r);
-		break;
-	case TOKEN_WATCH:
-		s->pokes[s->nr_pokes++] = r->conn;
-		break;
-	case TOKEN_KICK:
-		break;
-	}
-}
-
-static int fd_of_conn(const struct conn *c)
-{
-	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned)fd + 1))
-		if (fdtab_get(fd) == c)
-			return fd;
-	return -1;
-}
-
-/*
- * Steps of rendezvous whose fds became readable. They may adopt, so they are made when the wait has told what it had to, else what
- * the kernel has just told would be told again; and without the lock.
- */
-static bool run_pokes(struct epoll_set *s)
-{
-	struct conn *poke[EPOLL_POKES];
-	int nr = s->nr_pokes;
-
-	if (!nr)
-		return false;
-	s->nr_pokes = 0;
-	memcpy(poke, s->pokes, (size_t)nr * sizeof(*poke));
-	set_unlock(s);
-	for (int i = 0; i < nr; i++) {
-		int fd = fd_of_conn(poke[i]);
-
-		if (fd >= 0)
-			nego_poke(poke[i], fd);
-	}
-	set_lock(s);
-	return true;
-}
-
-/* Reads the inner set. Caller holds the lock. */
-bool set_drain_inner(struct epoll_set *s)
-{
-	struct epoll_event batch[EPOLL_POKES];
-	long n;
-
-	do {
-		int room = EPOLL_POKES - s->nr_pokes;
-
-		if (room == 0)
-			return false;
-		n = sys_call6(SYS_epoll_pwait, s->inner, (long)batch, room, 0, 0, 0);
-		for (long i = 0; i < n; i++)
-			take_token(s, &batch[i]);
-		if (n < room)
-			return true;
-	} while (true);
-}
-
-static void drain_inner(struct epoll_set *s)
-{
-	while (!set_drain_inner(s))
-		run_pokes(s);
-}
-
-/*
- * Level-triggered ones that were told go to the end. Where the events did not all fit, that is behind those, too, of which only
- * the inner set knows yet.
- */
-static void requeue_told(struct epoll_set *s, bool full)
-{
-	struct epoll_reg *r;
-
-	if (!s->told.first)
-		return;
-	if (full) {
-		drain_inner(s);
-		set_take_stirred(s);
-		poll_hot(s);
-	}
-	while ((r = s->told.first) != NULL) {
-		reg_unqueue(r);
-		reg_queue(r);
-	}
 }
 
 static void note_told(struct epoll_set *s, int n, int max)
@@ -248,7 +48,7 @@ static int look(struct epoll_set *s, int epfd, struct epoll_event *events, int m
 
 	note_told(s, n, max);
 	if (n > 0 && strip_inner(events, &n))
-		drain_inner(s);
+		set_drain(s);
 	return n;
 }
 
@@ -299,12 +99,12 @@ static int sleep_on_set(struct epoll_set *s, int epfd, struct epoll_event *event
 	pthread_cleanup_pop(0);
 	fetch_sub(&s->nr_waiters, 1);
 	set_lock(s);
-	rouse_all(s);
+	set_rouse_all(s);
 	note_told(s, n, max);
 	if (n > 0 && strip_inner(events, &n)) {
-		drain_inner(s);
+		set_drain(s);
 		if (n == 0)
-			return -EAGAIN; /* something happened, which collect() will weigh */
+			return -EAGAIN; /* something happened, which set_collect() will weigh */
 	}
 	return n;
 }
@@ -325,49 +125,6 @@ static bool set_has_news(void *arg)
 }
 
 /* ---- the loop ------------------------------------------------------------------------------------------------------ */
-
-/* Leaves on the queue what the next wait will tell, and tells nothing yet. True if that is anything. */
-static bool sift_queue(struct epoll_set *s)
-{
-	struct epoll_reg *r, *last;
-
-	set_take_stirred(s);
-	last = s->queue.last;
-	while ((r = s->queue.first) != NULL) {
-		bool done = r == last;
-
-		reg_unqueue(r);
-		if (reg_evaluate(r)) {
-			r->edge = true;
-			r->fired = false;
-			reg_queue(r);
-		}
-		if (!r->hot && !r->armed)
-			reg_heat(r);
-		if (done)
-			break;
-	}
-	return s->queue.first;
-}
-
-/* Whoever sleeps on the set now, or on a set around it, must not depend on this thread's coming back. */
-static void settle_locked(struct epoll_set *s)
-{
-	bool left, more;
-
-	if (load_relaxed(&s->nr_waiters) <= 0 && !load_relaxed(&s->nested))
-		return;
-	rouse_all(s);
-	/* What comes while arming is sifted once; if it does not stop coming, a wake-up too many does no harm. */
-	left = sift_queue(s);
-	more = arm_all(s);
-	if (more) {
-		left = sift_queue(s);
-		more = arm_all(s);
-	}
-	if (left || more)
-		set_kick(s);
-}
 
 static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
 			const sigset_t *mask)
@@ -391,7 +148,7 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 		 * it took all the room the last time.
 		 */
 		if (!due || s->turn) {
-			n = collect(s, events, max);
+			n = set_collect(s, events, max);
 			if (n && !due)
 				return n;
 		}
@@ -406,10 +163,10 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 			s->turn = n == max;
 		}
 		if (n < max && !told)
-			n += collect(s, events + n, max - n);
+			n += set_collect(s, events + n, max - n);
 		if (n || left == 0)
 			return n;
-		if (run_pokes(s))
+		if (set_run_pokes(s))
 			continue;
 
 		if (s->nr_hot && !spun) {
@@ -420,7 +177,7 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 			if (n)
 				continue;
 		}
-		if (arm_all(s))
+		if (set_arm_all(s))
 			continue;
 		if (deadline) {
 			left = deadline - now_ns();
@@ -443,10 +200,10 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 		if (n < 0)
 			n = 0;
 		if (n < max)
-			n += collect(s, events + n, max - n);
+			n += set_collect(s, events + n, max - n);
 		if (n)
 			return n;
-		run_pokes(s);
+		set_run_pokes(s);
 	}
 }
 
@@ -505,9 +262,9 @@ int epoll_set_wait(int epfd, struct epoll_event *events, int max, int64_t timeou
 	if (!s)
 		return sleep_in_kernel(epfd, events, max, timeout_ns, mask);
 	n = wait_entered(s, epfd, events, max, timeout_ns, mask);
-	requeue_told(s, n == max);
-	run_pokes(s);
-	settle_locked(s);
+	set_requeue_told(s, n == max);
+	set_run_pokes(s);
+	set_settle(s);
 	epoll_set_leave(s);
 	return n;
 }
@@ -526,9 +283,10 @@ void epoll_set_nest(struct epoll_set *s)
 	/* Members say at first, and with each frame, what is no news to the program: that is sifted out. */
 	if (!set_lock(s))
 		return;
-	drain_inner(s);
-	run_pokes(s);
-	settle_locked(s);
+	set_empty_park(s);
+	set_drain(s);
+	set_run_pokes(s);
+	set_settle(s);
 	set_unlock(s);
 }
 
@@ -547,5 +305,5 @@ void epoll_set_refresh(struct epoll_set *s)
 
 bool epoll_set_concerns_us(const struct epoll_set *s)
 {
-	return !set_is_plain((struct epoll_set *)s) || load_relaxed(&((struct epoll_set *)s)->nests);
+	return !set_is_plain(s) || load_relaxed(&((struct epoll_set *)s)->nests);
 }

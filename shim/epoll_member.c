@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The inner set and its members: how a registration is moved from the kernel's set to ours and back, and what stays behind
+ * when the program removes it. With the set locked.
+ */
+#include <sys/eventfd.h>
+
+#include "shim/conn.h"
+#include "shim/epoll_set.h"
+#include "shim/fdtab.h"
+#include "shim/own_fd.h"
+#include "ringbuf/sys.h"
+
+#define HOT offsetof(struct epoll_reg, in_hot)
+#define SET offsetof(struct epoll_reg, in_set)
+
+static long inner_ctl(struct epoll_set *s, int op, int fd, uint32_t events, uint64_t token)
+{
+	struct epoll_event ev = { .events = events, .data.u64 = token };
+
+	return sys_call4(SYS_epoll_ctl, s->inner, op, fd, &ev);
+}
+
+static long program_ctl(struct epoll_set *s, int op, int fd, uint32_t events, uint64_t data)
+{
+	struct epoll_event ev = { .events = events, .data.u64 = data };
+
+	return sys_call4(SYS_epoll_ctl, s->epfd, op, fd, &ev);
+}
+
+int set_make_inner(struct epoll_set *s)
+{
+	struct epoll_event kick = { .events = EPOLLIN | EPOLLET, .data.u64 = (uint64_t)TOKEN_KICK << 62 };
+	long err;
+	int fd;
+
+	if (s->inner >= 0)
+		return 0;
+	fd = (int)sys_call1(SYS_epoll_create1, EPOLL_CLOEXEC);
+	if (fd < 0)
+		return fd;
+	err = own_fd_adopt(fd, &s->inner);
+	if (err < 0)
+		goto no_inner;
+	fd = (int)sys_call2(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (fd < 0) {
+		err = fd;
+		goto no_kick;
+	}
+	err = own_fd_adopt(fd, &s->kick);
+	if (err < 0)
+		goto no_kick;
+	err = sys_call4(SYS_epoll_ctl, s->inner, EPOLL_CTL_ADD, s->kick, &kick);
+	if (!err)
+		err = program_ctl(s, EPOLL_CTL_ADD, s->inner, EPOLLIN, epoll_inner_word);
+	if (!err) {
+		store_release(&s->has_inner, 1);
+		return 0;
+	}
+	own_fd_close(s->kick);
+no_kick:
+	own_fd_close(s->inner);
+no_inner:
+	s->kick = s->inner = -1;
+	return (int)err;
+}
+
+struct bell_heir {
+	const struct epoll_reg *leaving;
+	struct epoll_reg *heir;
+};
+
+static void find_heir(struct epoll_reg *r, void *arg)
+{
+	struct bell_heir *h = arg;
+
+	if (r != h->leaving && r->set == h->leaving->set && r->state == REG_ADOPTED)
+		h->heir = r;
+}
+
+/* They exist before the connection is linked, when it is adopted. */
+static int bell_of(const struct conn *c, int which)
+{
+	return which ? c->link.tx.bells.bell_fd : c->link.rx.bells.bell_fd;
+}
+
+/* Two numbers of one connection in one set share the membership of its bells: the one that stays takes it over. */
+static void bells_leave(struct epoll_reg *r)
+{
+	struct bell_heir h = { r, NULL };
+
+	pool_for_each(r->conn, find_heir, &h);
+	for (int i = 0; i < 2; i++) {
+		int fd = bell_of(r->conn, i);
+
+		if (fd < 0)
+			continue;
+		if (h.heir)
+			inner_ctl(r->set, EPOLL_CTL_MOD, fd, EPOLLIN | EPOLLET, token_make(TOKEN_BELL, h.heir));
+		else
+			inner_ctl(r->set, EPOLL_CTL_DEL, fd, 0, 0);
+	}
+}
+
+static int bells_join(struct epoll_reg *r)
+{
+	for (int i = 0; i < 2; i++) {
+		int fd = bell_of(r->conn, i);
+		long err = fd < 0 ? 0 : inner_ctl(r->set, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET, token_make(TOKEN_BELL, r));
+
+		if (err && err != -EEXIST)
+			return (int)err;
+	}
+	return 0;
+}
+
+static void reg_become_adopted(struct epoll_reg *r)
+{
+	r->state = REG_ADOPTED;
+	r->set->nr_adopted++;
+	r->rx_seen = conn_is_plain(r->conn) ? 0 : conn_rx_edge(r->conn);
+	r->tx_seen = conn_is_plain(r->conn) ? 0 : conn_tx_edge(r->conn);
+	r->tail_seen = r->tail_looked = conn_is_plain(r->conn) ? 0 : reg_arrived(r->conn);
+	reg_queue(r);
+	reg_heat(r);
+}
+
+int reg_add_adopted(struct epoll_reg *r)
+{
+	int err = set_make_inner(r->set);
+
+	if (!err)
+		err = (int)inner_ctl(r->set, EPOLL_CTL_ADD, r->fd, EPOLL_INNER_EVENTS, token_make(TOKEN_SOCKET, r));
+	if (err)
+		return err;
+	err = bells_join(r);
+	if (err) {
+		bells_leave(r);
+		inner_ctl(r->set, EPOLL_CTL_DEL, r->fd, 0, 0);
+		return err;
+	}
+	r->edge = true;
+	reg_become_adopted(r);
+	return 0;
+}
+
+int reg_adopt(struct epoll_reg *r)
+{
+	struct epoll_set *s = r->set;
+	int err;
+
+	if (r->state == REG_ADOPTED)
+		return bells_join(r);
+	if (r->state == REG_PARKED) {
+		reg_remove(r, true);
+		return 0;
+	}
+	if (fdtab_get(r->fd) != r->conn)
+		return -EXDEV;
+	if (r->events & EPOLLONESHOT && !r->fresh) {
+		r->wanted = true;
+		return -EAGAIN;
+	}
+	err = reg_add_adopted(r);
+	if (err)
+		return err;
+	program_ctl(s, EPOLL_CTL_DEL, r->fd, 0, 0);
+	/*
+	 * An edge that the kernel's set holds and has not told yet must not be lost, and only the kernel knows of it: so what the
+	 * inner set reports first is told, though the program may have been told before.
+	 */
+	r->edge = false;
+	r->wanted = false;
+	return 0;
+}
+
+void reg_disown(struct epoll_reg *r)
+{
+	struct epoll_set *s = r->set;
+
+	/* A one-shot that has fired cannot be put into the kernel's set as it is: it stays here, where it costs nothing. */
+	if (r->state != REG_ADOPTED || r->fired)
+		return;
+	bells_leave(r);
+	inner_ctl(s, EPOLL_CTL_DEL, r->fd, 0, 0);
+	program_ctl(s, EPOLL_CTL_ADD, r->fd, r->events, r->data);
+	reg_disarm(r);
+	reg_unqueue(r);
+	reg_cool(r);
+	r->state = REG_PLAIN;
+	r->armed_tick = load_relaxed(&s->tick);
+	s->nr_adopted--;
+}
+
+void reg_remove(struct epoll_reg *r, bool in_kernel)
+{
+	struct epoll_set *s = r->set;
+
+	if (r->state == REG_ADOPTED) {
+		if (in_kernel) {
+			bells_leave(r);
+			inner_ctl(s, EPOLL_CTL_DEL, r->fd, 0, 0);
+		}
+		reg_disarm(r);
+		reg_unqueue(r);
+		reg_cool(r);
+		s->nr_adopted--;
+	} else if (r->state == REG_PARKED) {
+		/* The number may stand for another socket by now, in the kernel's eyes, too. */
+		if (in_kernel && fdtab_get(r->fd) == r->conn) {
+			bells_leave(r);
+			inner_ctl(s, EPOLL_CTL_DEL, r->fd, 0, 0);
+		}
+		list_remove(&s->parked, r, HOT);
+		s->nr_parked--;
+	}
+	list_remove(&s->regs, r, SET);
+	pool_reg_put(r);
+}
+
+/*
+ * ---- Parking: there are programs that remove a connection and add it again for each request. Its members stay in the inner set
+ * for a while, so that neither costs a system call; what they report meanwhile is kept for the next look and told to nobody. Only
+ * where nobody else can see the difference: no other registration of the connection, no relative, no set around this one.
+ */
+
+bool reg_may_park(const struct epoll_reg *r)
+{
+	return r->state == REG_ADOPTED && !r->in_conn.next && !r->in_conn.prev && !r->set->inherited &&
+	       !load_relaxed(&r->set->nested) && !load_relaxed(&r->conn->shared) && conn_is_linked(r->conn);
+}
+
+void reg_park(struct epoll_reg *r)
+{
+	struct epoll_set *s = r->set;
+
+	reg_disarm(r);
+	reg_unqueue(r);
+	reg_cool(r);
+	s->nr_adopted--;
+	r->state = REG_PARKED;
+	list_append(&s->parked, r, HOT);
+	if (++s->nr_parked > EPOLL_PARKED_MAX)
+		reg_remove(s->parked.first, true);
+}
+
+void reg_unpark(struct epoll_reg *r)
+{
+	list_remove(&r->set->parked, r, HOT);
+	r->set->nr_parked--;
+	r->edge = true;
+	reg_become_adopted(r);
+}
+
+struct epoll_reg *reg_parked(struct epoll_set *s, struct conn *c)
+{
+	struct epoll_reg *r;
+
+	for (unsigned n = 0; s->nr_parked && (r = pool_nth(c, n)) != NULL; n++)
+		if (r->set == s && r->state == REG_PARKED)
+			return r;
+	return NULL;
+}
+
+void set_empty_park(struct epoll_set *s)
+{
+	while (s->parked.first)
+		reg_remove(s->parked.first, true);
+}
+
+int reg_watch(struct epoll_reg *r, int fd)
+{
+	int err = set_make_inner(r->set);
+
+	return err ? err : (int)inner_ctl(r->set, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET, token_make(TOKEN_WATCH, r));
+}
+
+void reg_unwatch(struct epoll_reg *r, int fd)
+{
+	if (r->set->inner >= 0)
+		inner_ctl(r->set, EPOLL_CTL_DEL, fd, 0, 0);
+}
