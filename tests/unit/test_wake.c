@@ -340,6 +340,26 @@ static void does_not_poll_without_membarrier(void **state)
 	pair_close(pair);
 }
 
+static void leaving_polling_pays_once_and_only_then(void **state)
+{
+	struct pair *pair = pair_open(FIXTURE_RING_BYTES);
+	struct ring_rx *rx = &pair->attacher.rx;
+
+	if (barrier_init() < 0) {
+		pair_close(pair);
+		skip();
+	}
+	make_polling(pair);
+	ring_rx_leave_polling(rx);
+	assert_int_equal(rx_word(pair), WAKE_AWAKE);
+	assert_int_equal(load_relaxed(&rx->counts.heavy), 1);
+	ring_rx_leave_polling(rx);
+	assert_int_equal(load_relaxed(&rx->counts.heavy), 1);
+	send_bytes(pair, 1);
+	assert_int_equal(load_relaxed(&pair->creator.tx.counts.rings), 0);
+	pair_close(pair);
+}
+
 static void does_not_poll_while_another_sleeps(void **state)
 {
 	struct pair *pair = pair_open(FIXTURE_RING_BYTES);
@@ -464,6 +484,7 @@ int main(void)
 		cmocka_unit_test(a_sleeping_sender_is_rung_before_the_ring_is_empty),
 		cmocka_unit_test(polls_after_many_reads_and_spares_the_sender_its_fence),
 		cmocka_unit_test(does_not_poll_without_membarrier),
+		cmocka_unit_test(leaving_polling_pays_once_and_only_then),
 		cmocka_unit_test(does_not_poll_while_another_sleeps),
 		cmocka_unit_test(an_unregistered_sender_fences_for_itself),
 		cmocka_unit_test(attention_wakes_and_is_taken_once),
