@@ -95,6 +95,23 @@ static bool count_out(const struct conn *c)
 	return fetch_sub(&nr_fds[c->index], 1) == 1;
 }
 
+/* What fd names, with one number more; NULL also where another thread is closing it: the record may be another's by now. */
+static struct conn *count_in(int fd)
+{
+	struct conn *c = fdtab_get(fd);
+	uint32_t nr = c ? load_relaxed(&nr_fds[c->index]) : 0;
+
+	while (nr && !compare_exchange(&nr_fds[c->index], &nr, nr + 1))
+		;
+	if (!nr)
+		return NULL;
+	if (likely(fdtab_get(fd) == c))
+		return c;
+	if (count_out(c))
+		conn_number_gone(c, -1, true);
+	return NULL;
+}
+
 void fd_opened(int fd, enum conn_role role, bool nonblock)
 {
 	struct conn *c;
@@ -127,11 +144,9 @@ struct fd_copy fd_copy_begin(int fd)
 	struct fd_copy what = { .conn = NULL };
 
 	change_begin();
-	what.conn = fdtab_get(fd);
+	what.conn = count_in(fd);
 	what.set = fdtab_epoll(fd);
 	what.tcp = fdtab_tcp(fd);
-	if (what.conn)
-		fetch_add(&nr_fds[what.conn->index], 1);
 	return what;
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What this process did, for the line that RINGWAY_SUMMARY asks for. Totals are private to the process and start at zero
- * in a forked child. Bytes are added by conn when a connection leaves the process: what has not been counted by another
- * holder yet, so that the lines of all processes add up to what moved.
+ * in a forked child. Bytes are added by conn when a connection leaves the process that opened it, or its last holder: what
+ * has not been counted by another yet, so that the lines of all processes add up to what moved, and a child that merely
+ * inherited connections has nothing to tell.
  */
 #ifndef RINGWAY_SHIM_SUMMARY_H
 #define RINGWAY_SHIM_SUMMARY_H
