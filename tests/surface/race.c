@@ -40,13 +40,26 @@ static void *forker(void *arg)
 	return NULL;
 }
 
+/* Copies whatever has a number just now, and lets go of it again. */
+static void *copier(void *arg)
+{
+	for (int round = 0; round < 4000; round++) {
+		int copy = dup(3 + round % 12);
+
+		if (copy >= 0)
+			MUST(close(copy) == 0);
+	}
+	return NULL;
+}
+
 int main(void)
 {
-	pthread_t threads[4];
+	static void *(*const roles[])(void *) = { talker, talker, forker, forker, copier };
+	pthread_t threads[5];
 
-	for (int i = 0; i < 4; i++)
-		MUST(pthread_create(&threads[i], NULL, i < 2 ? talker : forker, NULL) == 0);
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < 5; i++)
+		MUST(pthread_create(&threads[i], NULL, roles[i], NULL) == 0);
+	for (int i = 0; i < 5; i++)
 		MUST(pthread_join(threads[i], NULL) == 0);
 	SAY("done\n");
 	return 0;
