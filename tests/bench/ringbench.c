@@ -315,7 +315,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: ringbench [ROUNDS [SCALE]]\n");
 		return 2;
 	}
-	alarm(300);
+	/* Neither process outlives who started it, nor spins for ever. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	alarm(60);
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (shared == MAP_FAILED) {
 		perror("ringbench: mmap");
@@ -328,8 +330,10 @@ int main(int argc, char **argv)
 		perror("ringbench: fork");
 		return 2;
 	}
-	if (!far)
+	if (!far) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		alarm(60);
+	}
 	pin(far ? 0 : 1);
 	if (!far)
 		barrier_init();

@@ -125,7 +125,6 @@ static int serve(const struct mode *mode, uint64_t count)
 	socklen_t addr_len = sizeof(addr);
 	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	if (listener < 0 || bind(listener, (struct sockaddr *)&addr, sizeof(addr)) < 0 || listen(listener, 4096) < 0 ||
 	    getsockname(listener, (struct sockaddr *)&addr, &addr_len) < 0)
@@ -180,6 +179,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: sockbench MODE COUNT\n");
 		return 2;
 	}
+	/* Neither outlives who started it, nor hangs for ever. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	alarm(120);
 	mode = mode_named(argv[1]);
 	count = strtoull(argv[2], NULL, 10);
