@@ -317,7 +317,7 @@ int main(int argc, char **argv)
 	}
 	/* Neither process outlives who started it, nor spins for ever. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	alarm(60);
+	alarm(300);
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (shared == MAP_FAILED) {
 		perror("ringbench: mmap");
@@ -332,7 +332,7 @@ int main(int argc, char **argv)
 	}
 	if (!far) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		alarm(60);
+		alarm(300);
 	}
 	pin(far ? 0 : 1);
 	if (!far)
