@@ -118,6 +118,122 @@ static void two_sleeping_sets_hear_of_a_byte(void **state)
 	close(two);
 }
 
+/* ---- a pool of threads ----------------------------------------------------------------------------------------------- */
+
+#define NR_WORKERS 4
+#define NR_CONNS 8
+#define NR_ROUNDS 300
+
+struct pool {
+	int ep[2];	/* each worker waits on one of them */
+	int nr_eps;
+	int stop;	/* a pipe that is never read */
+	uint32_t how;
+	bool failed;
+};
+
+struct worker {
+	pthread_t thread;
+	struct pool *pool;
+	int nr;
+};
+
+/* Echoes what comes, as threads do that share a set. */
+static void *serve(void *arg)
+{
+	struct worker *w = arg;
+	struct pool *pool = w->pool;
+	int ep = pool->ep[w->nr % pool->nr_eps];
+
+	for (;;) {
+		struct epoll_event ev;
+		char buf[64];
+		ssize_t n;
+
+		if (epoll_wait(ep, &ev, 1, SOON_MS) != 1) {
+			__atomic_store_n(&pool->failed, true, __ATOMIC_RELAXED);
+			return NULL;
+		}
+		if (ev.data.u64 == UINT64_MAX)
+			return NULL;
+		while ((n = recv((int)ev.data.u64, buf, sizeof(buf), MSG_DONTWAIT)) > 0)
+			send((int)ev.data.u64, buf, (size_t)n, MSG_NOSIGNAL);
+		if (pool->how & EPOLLONESHOT)
+			ctl(ep, EPOLL_CTL_MOD, (int)ev.data.u64, pool->how, ev.data.u64);
+	}
+}
+
+static void pool_serves(uint32_t how, int nr_eps, bool warm)
+{
+	struct pool pool = { .nr_eps = nr_eps, .how = how };
+	struct worker workers[NR_WORKERS];
+	struct pair p[NR_CONNS];
+	int stop[2];
+
+	assert_int_equal(pipe(stop), 0);
+	for (int e = 0; e < nr_eps; e++) {
+		pool.ep[e] = ep_new();
+		add(pool.ep[e], stop[0], EPOLLIN, UINT64_MAX);
+	}
+	for (int i = 0; i < NR_CONNS; i++) {
+		p[i] = pair_open();
+		if (warm)
+			pair_warm(&p[i]);
+		for (int e = 0; e < nr_eps; e++)
+			add(pool.ep[e], p[i].b, how, (uint64_t)p[i].b);
+	}
+	for (int i = 0; i < NR_WORKERS; i++) {
+		workers[i] = (struct worker){ .pool = &pool, .nr = i };
+		assert_int_equal(pthread_create(&workers[i].thread, NULL, serve, &workers[i]), 0);
+	}
+	for (int round = 0; round < NR_ROUNDS; round++) {
+		/* Some at a time, so that workers sleep, are woken and meet. */
+		int nr = 1 + round % NR_CONNS;
+		char byte;
+
+		for (int i = 0; i < nr; i++)
+			put(p[i].a, "x");
+		for (int i = 0; i < nr; i++)
+			assert_int_equal(recv(p[i].a, &byte, 1, 0), 1);
+	}
+	assert_int_equal(write(stop[1], "x", 1), 1);
+	for (int i = 0; i < NR_WORKERS; i++)
+		assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+	assert_false(pool.failed);
+	for (int i = 0; i < NR_CONNS; i++)
+		pair_close(&p[i]);
+	for (int e = 0; e < nr_eps; e++)
+		close(pool.ep[e]);
+	close(stop[0]);
+	close(stop[1]);
+}
+
+static void a_pool_serves_one_shots(void **state)
+{
+	pool_serves(EPOLLIN | EPOLLONESHOT, 1, true);
+	pool_serves(EPOLLIN | EPOLLONESHOT, 1, false);
+	pool_serves(EPOLLIN | EPOLLONESHOT | EPOLLET, 1, false);
+}
+
+static void a_pool_serves_edges(void **state)
+{
+	pool_serves(EPOLLIN | EPOLLET, 1, true);
+	pool_serves(EPOLLIN | EPOLLET, 1, false);
+}
+
+static void a_pool_serves_levels(void **state)
+{
+	pool_serves(EPOLLIN, 1, true);
+	pool_serves(EPOLLIN, 1, false);
+}
+
+static void a_pool_with_two_sets_serves(void **state)
+{
+	pool_serves(EPOLLIN | EPOLLEXCLUSIVE, 2, true);
+	pool_serves(EPOLLIN | EPOLLEXCLUSIVE | EPOLLET, 2, true);
+	pool_serves(EPOLLIN | EPOLLET, 2, false);
+}
+
 /* ---- signals, timeouts, fork ----------------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t handled;
@@ -256,6 +372,10 @@ int main(void)
 		cmocka_unit_test(a_sleeper_hears_of_a_byte),
 		cmocka_unit_test(each_sleeper_gets_one_of_two),
 		cmocka_unit_test(two_sleeping_sets_hear_of_a_byte),
+		cmocka_unit_test(a_pool_serves_one_shots),
+		cmocka_unit_test(a_pool_serves_edges),
+		cmocka_unit_test(a_pool_serves_levels),
+		cmocka_unit_test(a_pool_with_two_sets_serves),
 		cmocka_unit_test(mask_lets_a_pending_signal_in),
 		cmocka_unit_test(timeouts_end_the_wait),
 		cmocka_unit_test(a_child_waits_in_the_set_it_inherited),
