@@ -126,10 +126,26 @@ static bool set_has_news(void *arg)
 
 /* ---- the loop ------------------------------------------------------------------------------------------------------ */
 
+/*
+ * Something came while arming, and the next look may find nothing to tell: what asks for attention stays until its lane can be
+ * taken, and whoever holds that may be waiting for this very set, to adopt. So the lock is given away between two rounds, and
+ * soon for long enough that others get it.
+ */
+static void let_others_in(struct epoll_set *s, unsigned rounds)
+{
+	struct timespec briefly = { .tv_nsec = rounds < 20 ? 5000 * rounds : 100000 };
+
+	set_unlock(s);
+	if (rounds > 1)
+		sys_nanosleep(&briefly);
+	set_lock(s);
+}
+
 static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
 			const sigset_t *mask)
 {
 	int64_t deadline = timeout_ns > 0 ? now_ns() + timeout_ns : 0, left = timeout_ns;
+	unsigned rounds = 0;
 	bool spun = false;
 
 	for (;;) {
@@ -177,8 +193,10 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 			if (n)
 				continue;
 		}
-		if (set_arm_all(s))
+		if (set_arm_all(s)) {
+			let_others_in(s, ++rounds);
 			continue;
+		}
 		if (deadline) {
 			left = deadline - now_ns();
 			if (left <= 0)
