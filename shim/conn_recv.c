@@ -330,6 +330,9 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 			return n + (ssize_t)(flags & MSG_PEEK ? 0 : done);
 		}
 		conn_drop(c);
+		/* The kernel waits for nothing, too, and calls it success when the time is over. */
+		if (n == -EAGAIN && !low)
+			return 0;
 		if (n < 0 || (n == WAIT_HANDLED && done))
 			break;
 	}
