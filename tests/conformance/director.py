@@ -49,7 +49,8 @@ class Director:
         self.ports, self.filled = {}, {}
         self.actors, self.children, self.pids = {}, {}, set()
         self.hung = False
-        self.watch = Watch(family)
+        # An edge-triggered set tells of the moment when its end is acknowledged.
+        self.watch = Watch(family, patient=any(",et" in step.text for step in script.steps))
 
     # -- processes
 

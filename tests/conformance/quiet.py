@@ -23,7 +23,8 @@ End = collections.namedtuple("End", "state sent received notsent")
 
 
 class Watch:
-    def __init__(self, family):
+    def __init__(self, family, patient=False):
+        self.patient = patient  # waits for the acknowledgement of an end, too, which may be delayed for 40 ms
         self.address = (socket.AF_INET6, socket.inet_pton(socket.AF_INET6, "::1")) if family == "6" else \
             (socket.AF_INET, socket.inet_aton("127.0.0.1") + bytes(12))
         self.netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG)
@@ -64,10 +65,9 @@ class Watch:
             at += (size + 3) & ~3
         return End(state, None, None, 0)
 
-    @staticmethod
-    def _arrived(end, peer):
+    def _arrived(self, end, peer):
         """What `end` has sent is with `peer`."""
-        if end.state in (SYN_SENT, SYN_RECV):
+        if end.state in (SYN_SENT, SYN_RECV) or (self.patient and end.state == FIN_WAIT1 and not end.notsent):
             return False
         if peer is None or peer.state == TIME_WAIT:
             # Its end or its reset has to have reached us.
