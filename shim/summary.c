@@ -5,12 +5,14 @@
  */
 #include "shim/summary.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 
 #include "ringbuf/atomic.h"
 #include "ringbuf/stats.h"
 #include "ringbuf/sys.h"
+#include "shim/log.h"
 #include "shim/options.h"
 #include "shim/own_fd.h"
 #include "shim/program.h"
@@ -43,7 +45,12 @@ int summary_init(void)
 	if (!options.summary_path || to_stderr())
 		return 0;
 	fd = open_path();
-	if (fd >= 0)
+	/* A path that cannot be is a mistake somebody should hear of; one that this user may not write is not always. */
+	if (fd == -ENOENT || fd == -ENOTDIR || fd == -EISDIR)
+		log_error("the summary %s cannot be written (%m)", options.summary_path, -fd);
+	else if (fd < 0)
+		log_warn("the summary %s cannot be written (%m)", options.summary_path, -fd);
+	else
 		(void)own_fd_adopt(fd, &summary_fd);
 	return 0;
 }
