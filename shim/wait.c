@@ -107,10 +107,14 @@ static void interruption_prepare(struct interruption *in, bool timed)
 	in->signal_fd = -1;
 	if (timed || !restart || !signals_norestart_mask())
 		return;
+	/* What the program itself has blocked may be pending all the time. */
+	sys_call4(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &now_masked, KERNEL_SIGSET);
+	restart &= ~now_masked;
+	if (!restart)
+		return;
 	in->signal_fd = (int)sys_call4(SYS_signalfd4, -1, &restart, KERNEL_SIGSET, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (in->signal_fd < 0)
 		return;
-	sys_call4(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &now_masked, KERNEL_SIGSET);
 	sigemptyset(&in->mask);
 	to_sigset(&in->mask, now_masked | restart);
 }

@@ -75,6 +75,34 @@ static void one(const char *name)
 		MUST(read(a, &byte, 1) == 1);
 }
 
+static void *complete(void *arg)
+{
+	for (int seen = 0; seen < 50; seen = asleep(reader_tid) ? seen + 1 : 0)
+		sched_yield();
+	MUST(write(b, "z", 1) == 1);
+	return NULL;
+}
+
+/* A signal that is blocked interrupts nothing, whatever would be done with it otherwise. */
+static void one_blocked(void)
+{
+	struct sigaction restarts = { .sa_handler = handler, .sa_flags = SA_RESTART };
+	pthread_t thread;
+	sigset_t set;
+	char bytes[2];
+
+	reader_tid = gettid();
+	caught = 0;
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR2);
+	MUST(sigaction(SIGUSR2, &restarts, NULL) == 0 && pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
+	MUST(raise(SIGUSR2) == 0 && write(b, "y", 1) == 1);
+	MUST(pthread_create(&thread, NULL, complete, NULL) == 0);
+	SAY("blocked: read %s, caught %d\n", outcome(recv(a, bytes, 2, MSG_WAITALL)), (int)caught);
+	MUST(pthread_join(thread, NULL) == 0 && pthread_sigmask(SIG_UNBLOCK, &set, NULL) == 0);
+	SAY("then caught %d\n", (int)caught);
+}
+
 static void with_flags(int flags)
 {
 	struct sigaction act = { .sa_handler = handler, .sa_flags = flags };
@@ -95,6 +123,7 @@ int main(int argc, char **argv)
 	one("sigaction with restart");
 	with_flags(0);
 	one("sigaction without");
+	one_blocked();
 	signal(SIGUSR1, handler);
 	one("signal");
 	sysv_signal(SIGUSR1, handler);
