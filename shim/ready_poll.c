@@ -14,6 +14,7 @@
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
 #include "shim/nego.h"
+#include "shim/own_fd.h"
 #include "shim/ready_poll.h"
 #include "shim/real.h"
 #include "ringbuf/sys.h"
@@ -23,6 +24,8 @@
 #define FEW_FDS 32
 /* While rings give an answer the kernel is asked no more often than this for what else there may be. */
 #define LOOK_EVERY_NS 30000
+/* A sleep of which only the kernel's part would end it. */
+#define SLICE_NS 1000000
 #define ASK_ALWAYS (POLLERR | POLLHUP)
 
 /* One connection in the set. A connection may stand there several times. */
@@ -39,6 +42,7 @@ struct poll_call {
 	struct pollfd *kernel;	/* the same with what the kernel is asked, then bells and negotiations */
 	struct item *items;
 	uint64_t nr_fds, nr_items, nr_extra;
+	int bell_set;		/* an epoll set of all that is extra, while we sleep on too many fds; -1: none */
 	short always;
 	void *map;
 	size_t map_bytes;
@@ -245,16 +249,46 @@ static bool arm(struct poll_call *p)
 	return something;
 }
 
+/*
+ * The kernel polls no more fds at once than the program may have open, and the bells come on top of those: then one epoll set
+ * stands for them all.
+ */
+static bool gather_extra(struct poll_call *p)
+{
+	int fd = (int)sys_call1(SYS_epoll_create1, EPOLL_CLOEXEC);
+
+	p->bell_set = fd < 0 ? -1 : own_fd_adopt(fd, NULL);
+	if (p->bell_set < 0)
+		return false;
+	for (uint64_t i = 0; i < p->nr_extra; i++) {
+		struct epoll_event ev = { .events = EPOLLIN };
+		long r = sys_call4(SYS_epoll_ctl, p->bell_set, EPOLL_CTL_ADD, p->kernel[p->nr_fds + i].fd, &ev);
+
+		if (r < 0 && r != -EEXIST)
+			return false;
+	}
+	p->kernel[p->nr_fds] = (struct pollfd){ .fd = p->bell_set, .events = POLLIN };
+	p->nr_extra = 1;
+	return true;
+}
+
+static void ungather(struct poll_call *p)
+{
+	own_fd_close(p->bell_set);
+	p->bell_set = -1;
+}
+
 static void leave_cancelled(void *arg)
 {
 	struct poll_call *p = arg;
 
 	disarm(p);
+	ungather(p);
 	if (p->map)
 		sys_munmap(p->map, p->map_bytes);
 }
 
-static int sleep_in_kernel(struct poll_call *p, int64_t left_ns, const sigset_t *mask)
+static int sleep_once(struct poll_call *p, int64_t left_ns, const sigset_t *mask)
 {
 	struct timespec left = { left_ns / 1000000000, left_ns % 1000000000 };
 	int saved = errno, n;
@@ -265,6 +299,26 @@ static int sleep_in_kernel(struct poll_call *p, int64_t left_ns, const sigset_t 
 	if (n < 0)
 		n = -errno;
 	errno = saved;
+	return n;
+}
+
+/* How many are ready, 0 when the time is over, -errno; -EAGAIN: to be looked at again. */
+static int sleep_in_kernel(struct poll_call *p, int64_t left_ns, const sigset_t *mask)
+{
+	int64_t slice_ns = left_ns < 0 || left_ns > SLICE_NS ? SLICE_NS : left_ns;
+	int n = sleep_once(p, left_ns, mask);
+
+	if (n != -EINVAL || !p->nr_extra)
+		return n;
+	n = gather_extra(p) ? sleep_once(p, left_ns, mask) : -EINVAL;
+	if (n == -EINVAL) {
+		/* Not even one more. */
+		p->nr_extra = 0;
+		n = sleep_once(p, slice_ns, mask);
+		if (n == 0 && slice_ns != left_ns)
+			n = -EAGAIN;
+	}
+	ungather(p);
 	return n;
 }
 
@@ -352,6 +406,8 @@ static int poll_loop(struct poll_call *p, int64_t timeout_ns, const sigset_t *ma
 		}
 		n = sleep_in_kernel(p, left, mask);
 		after_sleep(p);
+		if (n == -EAGAIN)
+			goto again;
 		if (n < 0)
 			return n;
 		if (n == 0)
@@ -377,7 +433,8 @@ int ready_poll(struct pollfd *fds, uint64_t nr_fds, int64_t timeout_ns, const si
 {
 	struct pollfd few_kernel[3 * FEW_FDS];
 	struct item few_items[FEW_FDS];
-	struct poll_call p = { .fds = fds, .kernel = few_kernel, .items = few_items, .nr_fds = nr_fds, .always = always };
+	struct poll_call p = { .fds = fds, .kernel = few_kernel, .items = few_items, .nr_fds = nr_fds,
+			       .bell_set = -1, .always = always };
 	int n;
 
 	if (nr_fds > FEW_FDS) {

@@ -128,6 +128,37 @@ static void take_every_number(void)
 	SAY("done\n");
 }
 
+/* As many numbers as a program may poll at once, and nothing to be read under any of them. */
+static void poll_many(void)
+{
+	enum { PAIRS = 24 };
+	struct rlimit limit;
+	struct pollfd fds[2 * PAIRS];
+	int quiet, spoken;
+	pid_t pid;
+
+	for (int i = 0; i < PAIRS; i++) {
+		fds[2 * i] = (struct pollfd){ .events = POLLIN };
+		fds[2 * i + 1] = (struct pollfd){ .events = POLLIN };
+		fds[2 * i].fd = tcp_pair(&fds[2 * i + 1].fd);
+		ping_pong(fds[2 * i].fd, fds[2 * i + 1].fd, 20);
+	}
+	MUST(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	for (limit.rlim_cur = 2 * PAIRS + 1; limit.rlim_cur >= 2 * PAIRS; limit.rlim_cur--) {
+		MUST(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+		quiet = poll(fds, 2 * PAIRS, 5);
+		SAY("quiet: %s\n", outcome(quiet));
+		pid = fork();
+		if (pid == 0) {
+			MUST(send(fds[1].fd, "x", 1, 0) == 1);
+			_exit(0);
+		}
+		spoken = poll(fds, 2 * PAIRS, -1);
+		SAY("spoken: %s, %x\n", outcome(spoken), (unsigned)fds[0].revents);
+		MUST(wait_for(pid) == 0 && read(fds[0].fd, &(char){ 0 }, 1) == 1);
+	}
+}
+
 static void limits(void)
 {
 	struct rlimit limit;
@@ -152,6 +183,9 @@ int main(int argc, char **argv)
 		take_every_number();
 		accepted = tcp_pair(&connected);
 		ping_pong(accepted, connected, 20);
+	} else if (strcmp(argv[1], "poll") == 0) {
+		poll_many();
+		return 0;
 	} else if (strcmp(argv[1], "few") == 0) {
 		struct rlimit few = { 8, 8 };
 

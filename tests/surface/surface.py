@@ -164,6 +164,8 @@ def cases(probes, work):
         "take-hidden-numbers-on-ring": Case(probe("fds", "take"), at_once, check=ring_used, env={"EXPECT_HIDDEN": "1"},
                                             compare=False),
         "few-numbers": Case(probe("fds", "few"), at_once, counted("no-fds", 1)),
+        "poll-many-numbers": Case(probe("fds", "poll")),
+        "poll-many-numbers-on-ring": Case(probe("fds", "poll"), at_once, ring_used),
         "exec-gets-connection": Case(probe("handover", "fork"), at_once),
         "exec-refuses-ring": Case(probe("handover", "fork", "late"), at_once,
                                   ring_used_and_said("child 1\nthen ECONNRESET\n", "child 1\nthen 0\n"),
