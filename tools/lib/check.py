@@ -232,7 +232,7 @@ def phases(options):
     return [
         ('gcc', [], gcc, None, 900, 1),
         ('clang', [], clang, None if options.all else ['unit', 'surface'], 900 if options.all else 300, 1),
-        ('asan', sanitize, {**gcc, **SANITIZER}, ['unit', 'conformance'], 600, 3),
+        ('asan', sanitize, {**gcc, **SANITIZER}, ['unit', 'conformance', 'fault'], 600, 3),
     ]
 
 
