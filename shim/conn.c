@@ -75,6 +75,15 @@ bool conn_exec(struct conn *c, int fd)
 	return plain;
 }
 
+void conn_exec_failed(struct conn *c, int fd)
+{
+	if (conn_lock_both(c) < 0)
+		return;
+	if (conn_use_unflush(c) && fetch_add(&c->nr_holders, 1) == 0)
+		conn_unend_lanes(c, fd);
+	conn_unlock_both(c);
+}
+
 bool conn_is_held_here(const struct conn *c)
 {
 	for (unsigned h = 0; h < CONN_MAX_HOLDERS; h++)

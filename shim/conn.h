@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -129,6 +130,8 @@ struct conn {
 	struct nego_part nego;
 	int32_t opener_pid;		/* the process that connected or accepted */
 	_Atomic uint64_t told[4];	/* tcp_tx, tcp_rx, ring_tx, ring_rx bytes already in some process's summary */
+	struct linger linger;		/* the program's SO_LINGER, while linger_ours */
+	uint8_t linger_ours;		/* conn_end_lanes() has set another, so that the kernel resets */
 	uint32_t switches;		/* lanes that have left TCP */
 	uint8_t reason_told;
 	_Atomic uint8_t stats_told;	/* switches * 2 + pinned, when the statistics were last stored */
@@ -199,6 +202,9 @@ void conn_fork_cancel(struct conn *const *held, unsigned nr);
  * program must not get this socket. If this is the last holder, the stream was ended as at the process's end.
  */
 bool conn_exec(struct conn *c, int fd);
+
+/* The exec that conn_exec() or conn_exit_flush() was called for has failed: the connection is held again. It stays pinned. */
+void conn_exec_failed(struct conn *c, int fd);
 
 /*
  * The process is about to end (exit, _exit, exec of a close-on-exec fd): what close would do to the peer's view, without

@@ -110,13 +110,23 @@ static bool leaves_unread(struct conn *c, int fd)
 void conn_end_lanes(struct conn *c, int fd)
 {
 	struct linger reset = { .l_onoff = 1, .l_linger = 0 };
+	unsigned len = sizeof(c->linger);
 
 	if (!load_relaxed(&c->linked))
 		return;
-	if (leaves_unread(c, fd))
+	if (leaves_unread(c, fd)) {
+		c->linger_ours = !sys_getsockopt(fd, SOL_SOCKET, SO_LINGER, &c->linger, &len);
 		sys_setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	}
 	ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
 	ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_KERNEL);
+}
+
+void conn_unend_lanes(struct conn *c, int fd)
+{
+	if (c->linger_ours)
+		sys_setsockopt(fd, SOL_SOCKET, SO_LINGER, &c->linger, sizeof(c->linger));
+	c->linger_ours = 0;
 }
 
 int conn_shutdown(struct conn *c, int fd, int how)

@@ -40,6 +40,8 @@ void conn_lied(struct conn *c, int fd, enum reason why);
  * ring, else frames are taken away so that the kernel says FIN; the peer is told to look.
  */
 void conn_end_lanes(struct conn *c, int fd);
+/* The kernel's close does not follow. */
+void conn_unend_lanes(struct conn *c, int fd);
 
 /* One process fewer looks at the record; the last gives it back. */
 void conn_unmap(struct conn *c);

@@ -45,9 +45,9 @@ bool conn_use_flush(struct conn *c)
 	return exchange(&uses[c->index].flushed, 1) == 0;
 }
 
-bool conn_use_flushed(const struct conn *c)
+bool conn_use_unflush(struct conn *c)
 {
-	return load_relaxed(&uses[c->index].flushed);
+	return exchange(&uses[c->index].flushed, 0) == 1;
 }
 
 /* The link in this process: relatives keep theirs, and the record still has the values for them. */

@@ -18,7 +18,8 @@ void conn_use_opened(struct conn *c);
 void conn_hold_locked(struct conn *c);
 /* The process is ending: true the first time. */
 bool conn_use_flush(struct conn *c);
-bool conn_use_flushed(const struct conn *c);
+/* It goes on after all: true if it had been ending. */
+bool conn_use_unflush(struct conn *c);
 /* The process's hold ends: at once, or with the last use. */
 void conn_use_close(struct conn *c);
 

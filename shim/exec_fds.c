@@ -219,6 +219,12 @@ void inherit_exec_failed(struct inherit_exec *undo)
 
 	shield_lower(&undo->shield);
 	restore_low(undo);
+	for (unsigned int i = 0; i < undo->gone.nr; i++) {
+		if (!conn_hold(undo->gone.conns[i], undo->gone.fds[i]))
+			continue;
+		conn_exec_failed(undo->gone.conns[i], undo->gone.fds[i]);
+		conn_drop(undo->gone.conns[i]);
+	}
 	fd_list_free(&undo->gone);
 	errno = kept_errno;
 }

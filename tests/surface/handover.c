@@ -104,6 +104,36 @@ static void serve(int listener, int port)
 	SAY("served\n");
 }
 
+/* The file is there and may be executed, and the kernel refuses all the same. */
+static void exec_in_vain(void)
+{
+	static char long_argument[200000];
+
+	memset(long_argument, 'x', sizeof(long_argument) - 1);
+	execl("/bin/true", "true", long_argument, (char *)NULL);
+	SAY("exec %s\n", strerrorname_np(errno));
+}
+
+/* Nothing has happened to the connection: neither what was unread then nor what is unread later is forgotten. */
+static void fail_to_exec(void)
+{
+	char byte;
+
+	MUST(send(b, "x", 1, 0) == 1 && recv(a, &byte, 1, MSG_PEEK) == 1);
+	exec_in_vain();
+	MUST(read(a, &byte, 1) == 1);
+	ping_pong(a, b, 20);
+	close(a);
+	SAY("all read, closed: %s\n", outcome(read(b, &byte, 1)));
+	close(b);
+	a = tcp_pair(&b);
+	ping_pong(a, b, 30);
+	exec_in_vain();
+	MUST(send(b, "x", 1, 0) == 1 && recv(a, &byte, 1, MSG_PEEK) == 1);
+	close(a);
+	SAY("unread, closed: %s\n", outcome(read(b, &byte, 1)));
+}
+
 int main(int argc, char **argv)
 {
 	if (strcmp(argv[1], "listener") == 0)
@@ -117,6 +147,8 @@ int main(int argc, char **argv)
 		give_by_fork();
 	else if (strcmp(argv[1], "vfork") == 0)
 		keep_from_vfork();
+	else if (strcmp(argv[1], "in-vain") == 0)
+		fail_to_exec();
 	else if (strcmp(argv[1], "shell") == 0)
 		keep_from_shell();
 	else

@@ -170,6 +170,7 @@ def cases(probes, work):
         "exec-refuses-ring": Case(probe("handover", "fork", "late"), at_once,
                                   ring_used_and_said("child 1\nthen ECONNRESET\n", "child 1\nthen 0\n"),
                                   compare=False),
+        "exec-in-vain": Case(probe("handover", "in-vain", "late"), at_once, ring_used),
         "vfork-refuses-ring": Case(probe("handover", "vfork", "late"), at_once,
                                    ring_used_and_said("child 1\nstill talks\n"), compare=False),
         "shell-does-not-inherit-ring": Case(probe("handover", "shell", "late"), at_once, compare=False,
