@@ -65,6 +65,18 @@ static unsigned drain_due(const peer_u32 *own_word, struct ring_bells *bells)
 }
 
 /*
+ * A sleeper that goes to sleep although there is something for others (it waits for more, or for attention only) must leave a ring
+ * to them: another thread may have been woken by it and not have looked at the bell yet, and finding it silent it would
+ * sleep on. The one that leaves it does not sleep until the others have taken it up.
+ */
+static unsigned drain_unless_others(const peer_u32 *own_word, struct ring_bells *bells, bool something)
+{
+	if (something && peer_read_u32(own_word) & WAKE_SLEEPERS_MAX)
+		return 0;
+	return drain_due(own_word, bells);
+}
+
+/*
  * Counts us as a sleeper and arms. Afterwards every publication that the caller does not see will be followed by a
  * look that sees ARMED: by the fence here and the waker's, or by our membarrier where the waker was told to leave its own out.
  * True if it was: whoever armed behind us before the membarrier was through has looked too early, and relies on us.
@@ -142,7 +154,8 @@ bool ring_rx_sleep_begin_past(struct ring_rx *rx, uint64_t tail_pos)
 {
 	peer_u32 *word = &rx->ctl->rx_state.wake;
 	bool was_clear = load_relaxed(&rx->bells.bell_due) == BELL_CLEAR;
-	unsigned drained = drain_due(word, &rx->bells);
+	bool unread = peer_read_u64(&rx->front->tail_pos) != load_unlocked(&rx->head_pos);
+	unsigned drained = drain_unless_others(word, &rx->bells, unread);
 	bool was_polling;
 
 	store_relaxed(&rx->streak, 0);
@@ -184,7 +197,9 @@ bool ring_tx_sleep_begin_words(struct ring_tx *tx)
 {
 	peer_u32 *word = &tx->ctl->tx_state.wake;
 	bool was_clear = load_relaxed(&tx->bells.bell_due) == BELL_CLEAR;
-	unsigned drained = drain_due(word, &tx->bells);
+	uint64_t queued = load_unlocked(&tx->tail_pos) - peer_read_u64(&tx->ctl->rx.head_pos);
+	bool room = tx->mask + 1 - queued >= ring_tx_low_water(tx, SIZE_MAX);
+	unsigned drained = drain_unless_others(word, &tx->bells, room);
 
 	arm(word, &tx->bells, &tx->counts);
 	if (peer_read_u32(&tx->ctl->rx_state.wake) & WAKE_ATTN_MASK) {
