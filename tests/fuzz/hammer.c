@@ -9,6 +9,8 @@
  *
  * Exit status 0 when all went well; what did not is told with the seed that repeats it. A watchdog ends what hangs.
  */
+#include "stream.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -57,12 +59,6 @@ struct manner {
 	uint64_t total;		/* bytes that this end sends */
 };
 
-struct stream {
-	uint64_t state;
-	uint64_t word;
-	unsigned left;
-};
-
 struct end {
 	const char *name;
 	int fd, epoll_tx, epoll_rx;
@@ -92,33 +88,6 @@ static void fail(const struct end *e, const char *format, ...)
 		receiving_names[e->m.receiving], waiting_names[e->m.rx_waiting], sharing_names[e->m.sharing], e->m.largest,
 		(unsigned long long)e->turn);
 	_exit(1);
-}
-
-static uint64_t random_next(uint64_t *state)
-{
-	uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
-}
-
-static unsigned pick(uint64_t *state, unsigned nr)
-{
-	return (unsigned)(random_next(state) % nr);
-}
-
-static void stream_bytes(struct stream *s, uint8_t *to, size_t len)
-{
-	for (size_t i = 0; i < len; i++) {
-		if (!s->left) {
-			s->word = random_next(&s->state);
-			s->left = 8;
-		}
-		to[i] = (uint8_t)s->word;
-		s->word >>= 8;
-		s->left--;
-	}
 }
 
 static void wait_for(struct end *e, bool tx)
