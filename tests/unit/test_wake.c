@@ -214,6 +214,45 @@ static void waits_past_what_lies_unread(void **state)
 	pair_close(pair);
 }
 
+/* Two threads: one waits for bytes, the other for bytes past those. The first is woken, and has not looked yet. */
+static void waiting_past_leaves_the_ring_to_who_was_woken(void **state)
+{
+	struct pair *pair = pair_open(FIXTURE_RING_BYTES);
+	struct ring_rx *rx = &pair->attacher.rx;
+
+	assert_false(ring_rx_sleep_begin(rx));
+	send_bytes(pair, 3);
+	assert_true(readable(rx->bells.bell_fd, 0));
+	assert_false(ring_rx_sleep_begin_past(rx, 3));
+	assert_true(readable(rx->bells.bell_fd, 0));
+	/* Both look; the second has nothing to do yet, and now nobody needs the ring. */
+	ring_rx_sleep_end(rx, true);
+	ring_rx_sleep_end(rx, true);
+	assert_int_equal(ring_rx_avail(rx), 3);
+	assert_false(ring_rx_sleep_begin_past(rx, 3));
+	assert_false(readable(rx->bells.bell_fd, 0));
+	pair_close(pair);
+}
+
+/* The same of a sender that waits for room, and another that waits for attention only. */
+static void waiting_for_attention_leaves_the_ring_to_who_was_woken(void **state)
+{
+	struct pair *pair = pair_open(FIXTURE_RING_BYTES);
+	struct ring_tx *tx = &pair->creator.tx;
+
+	send_bytes(pair, FIXTURE_RING_BYTES);
+	assert_false(ring_tx_sleep_begin(tx, 1));
+	take_bytes(pair, FIXTURE_RING_BYTES);
+	assert_true(readable(tx->bells.bell_fd, 0));
+	assert_false(ring_tx_sleep_begin_words(tx));
+	assert_true(readable(tx->bells.bell_fd, 0));
+	ring_tx_sleep_end(tx, true);
+	ring_tx_sleep_end(tx, true);
+	assert_false(ring_tx_sleep_begin_words(tx));
+	assert_false(readable(tx->bells.bell_fd, 0));
+	pair_close(pair);
+}
+
 static void a_sender_sleeps_until_a_quarter_is_free(void **state)
 {
 	struct pair *pair = pair_open(FIXTURE_RING_BYTES);
@@ -479,6 +518,8 @@ int main(void)
 		cmocka_unit_test(passes_on_a_ring_that_it_drained),
 		cmocka_unit_test(counts_sleepers_without_running_over),
 		cmocka_unit_test(waits_past_what_lies_unread),
+		cmocka_unit_test(waiting_past_leaves_the_ring_to_who_was_woken),
+		cmocka_unit_test(waiting_for_attention_leaves_the_ring_to_who_was_woken),
 		cmocka_unit_test(a_sender_sleeps_until_a_quarter_is_free),
 		cmocka_unit_test(a_sender_that_wants_little_does_not_sleep_on_little_room),
 		cmocka_unit_test(a_sleeping_sender_is_rung_before_the_ring_is_empty),
