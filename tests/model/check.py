@@ -24,7 +24,7 @@ import time
 from models import MODELS
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SEARCH_SECONDS = 120
+SEARCH_SECONDS = 240
 MEMORY_MB = 1500
 CC = os.environ.get("CC", "gcc").split()
 
@@ -51,7 +51,7 @@ class Search:
         if made.returncode or not os.path.exists(os.path.join(cwd, "pan.c")) or "rror:" in made.stdout:
             raise RuntimeError("spin: " + made.stdout.strip())
         # -DSAFETY: no acceptance cycles; a lost wake-up shows as a process that sleeps where nothing is left to happen
-        made = run([*CC, "-O1", "-w", "-DSAFETY", f"-DMEMLIM={MEMORY_MB - 200}", "-o", "pan", "pan.c"], cwd, 120)
+        made = run([*CC, "-O1" if self.holds else "-O0", "-w", "-DSAFETY", f"-DMEMLIM={MEMORY_MB - 200}", "-o", "pan", "pan.c"], cwd, 120)
         if made.returncode:
             raise RuntimeError("cc: " + made.stdout.strip())
 
@@ -60,7 +60,7 @@ class Search:
         with tempfile.TemporaryDirectory(prefix="ringway-model-") as cwd:
             try:
                 self.build(cwd)
-                out = run(["./pan", "-m1000000"], cwd, SEARCH_SECONDS).stdout
+                out = run(["./pan", "-m200000", "-w22"], cwd, SEARCH_SECONDS).stdout
                 self.judge(out)
             except subprocess.TimeoutExpired as late:
                 self.verdict = f"took more than {late.timeout} s"
@@ -87,7 +87,7 @@ class Search:
     def print_trail(self):
         with tempfile.TemporaryDirectory(prefix="ringway-model-") as cwd:
             self.build(cwd)
-            print(run(["./pan", "-m1000000"], cwd, SEARCH_SECONDS).stdout)
+            print(run(["./pan", "-m200000", "-w22"], cwd, SEARCH_SECONDS).stdout)
             print(run(["spin", "-k", self.model + ".pml.trail", "-p", "-g", *self.flags, os.path.join(HERE, self.model + ".pml")], cwd, 60).stdout)
 
 

@@ -42,7 +42,7 @@ MODELS = {
     "bell": {
         "scenes": {
             "one": (["-DSTRAY"], "one sender, one receiver that may poll, a stray ring, buffered stores"),
-            "sleepers": (["-DSLEEPERS", "-DSTRAY"], "two threads receive, one leaves early"),
+            "sleepers": (["-DSLEEPERS"], "two threads receive, one leaves early"),
             "killed": (["-DKILLED"], "two processes send, one killed while it holds the lane's lock"),
             "two-bells": (["-DTWO_BELLS"], "one thread waits for bytes, one for room"),
         },
