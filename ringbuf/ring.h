@@ -34,6 +34,7 @@ struct ring_bells {
 	struct bell_address own;  /* of bell_fd */
 	int bell_fd;              /* wakes us; -1 = none */
 	_Atomic uint32_t bell_due; /* BELL_*: may bell_fd be readable? */
+	_Atomic uint32_t nr_threads; /* asleep on it now, counted by themselves once they are armed; sets are not among them */
 };
 
 enum { BELL_CLEAR, BELL_MAYBE, BELL_RUNG };

@@ -71,7 +71,7 @@ static unsigned drain_due(const peer_u32 *own_word, struct ring_bells *bells)
  */
 static unsigned drain_unless_others(const peer_u32 *own_word, struct ring_bells *bells, bool something)
 {
-	if (something && peer_read_u32(own_word) & WAKE_SLEEPERS_MAX)
+	if (something && load_acquire(&bells->nr_threads))
 		return 0;
 	return drain_due(own_word, bells);
 }

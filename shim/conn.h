@@ -17,6 +17,7 @@
  * those are what the wrappers return to the program.
  */
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <netinet/in.h>
@@ -346,6 +347,26 @@ void conn_disarm(struct conn *c, short want);
 /* The same for one event, where it is known whether the bell was readable: saves a system call at the next sleep. */
 void conn_disarm_one(struct conn *c, short event, bool rung);
 int conn_bell_fd(const struct conn *c, short event);
+
+/*
+ * Around a thread's own sleep on the bells of `want`, once armed: others then leave it the ring that woke it. After the first, look at
+ * the edges once more: a ring that was drained before it is one that has moved them.
+ */
+static inline void conn_thread_sleeps(struct conn *c, short want)
+{
+	if (want & (POLLIN | POLLRDNORM))
+		fetch_add(&c->link.rx.bells.nr_threads, 1);
+	if (want & (POLLOUT | POLLWRNORM))
+		fetch_add(&c->link.tx.bells.nr_threads, 1);
+}
+
+static inline void conn_thread_wakes(struct conn *c, short want)
+{
+	if (want & (POLLIN | POLLRDNORM))
+		fetch_sub(&c->link.rx.bells.nr_threads, 1);
+	if (want & (POLLOUT | POLLWRNORM))
+		fetch_sub(&c->link.tx.bells.nr_threads, 1);
+}
 
 /* The peer asks this end to look: at the switch's words or at the kernel's socket. Two loads; conn_frames_try() answers. */
 bool conn_attention(const struct conn *c);

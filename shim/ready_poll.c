@@ -179,6 +179,7 @@ static void disarm(struct poll_call *p)
 		struct item *it = &p->items[i];
 
 		if (it->armed && conn_hold(it->conn, p->fds[it->at].fd)) {
+			conn_thread_wakes(it->conn, it->armed);
 			conn_disarm(it->conn, it->armed);
 			conn_drop(it->conn);
 		}
@@ -235,6 +236,14 @@ static bool arm(struct poll_call *p)
 		if (!something && want & POLLOUT && conn_arm(it->conn, POLLOUT)) {
 			conn_disarm(it->conn, POLLIN);
 			something = true;
+		}
+		if (!something) {
+			conn_thread_sleeps(it->conn, want);
+			something = conn_rx_edge(it->conn) != it->rx_seen || conn_tx_edge(it->conn) != it->tx_seen;
+			if (something) {
+				conn_thread_wakes(it->conn, want);
+				conn_disarm(it->conn, want);
+			}
 		}
 		if (!something) {
 			it->armed = want;

@@ -197,12 +197,20 @@ int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns)
 		return 0;
 	if (linked && conn_arm(c, want))
 		return 0;
-	if (what == WAIT_RX && load_relaxed(&c->rx.shut) && load_relaxed(&c->rx.state) == RX_RING)
+	if (linked)
+		conn_thread_sleeps(c, want);
+	if (what == WAIT_RX && ((load_relaxed(&c->rx.shut) && load_relaxed(&c->rx.state) == RX_RING) ||
+				(linked && conn_rx_avail(c))))
+		r = 0;
+	else if (what == WAIT_TX && linked && conn_tx_on_ring(c) &&
+		 conn_tx_room(c) >= ring_tx_low_water(&c->link.tx, SIZE_MAX))
 		r = 0;
 	else
 		r = sleep_on(c, fd, what, deadline_ns, &rung);
-	if (linked)
+	if (linked) {
+		conn_thread_wakes(c, want);
 		conn_disarm_one(c, want, rung);
+	}
 	return r;
 }
 

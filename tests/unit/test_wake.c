@@ -221,10 +221,12 @@ static void waiting_past_leaves_the_ring_to_who_was_woken(void **state)
 	struct ring_rx *rx = &pair->attacher.rx;
 
 	assert_false(ring_rx_sleep_begin(rx));
+	fetch_add(&rx->bells.nr_threads, 1);
 	send_bytes(pair, 3);
 	assert_true(readable(rx->bells.bell_fd, 0));
 	assert_false(ring_rx_sleep_begin_past(rx, 3));
 	assert_true(readable(rx->bells.bell_fd, 0));
+	fetch_sub(&rx->bells.nr_threads, 1);
 	/* Both look; the second has nothing to do yet, and now nobody needs the ring. */
 	ring_rx_sleep_end(rx, true);
 	ring_rx_sleep_end(rx, true);
@@ -242,10 +244,12 @@ static void waiting_for_attention_leaves_the_ring_to_who_was_woken(void **state)
 
 	send_bytes(pair, FIXTURE_RING_BYTES);
 	assert_false(ring_tx_sleep_begin(tx, 1));
+	fetch_add(&tx->bells.nr_threads, 1);
 	take_bytes(pair, FIXTURE_RING_BYTES);
 	assert_true(readable(tx->bells.bell_fd, 0));
 	assert_false(ring_tx_sleep_begin_words(tx));
 	assert_true(readable(tx->bells.bell_fd, 0));
+	fetch_sub(&tx->bells.nr_threads, 1);
 	ring_tx_sleep_end(tx, true);
 	ring_tx_sleep_end(tx, true);
 	assert_false(ring_tx_sleep_begin_words(tx));
