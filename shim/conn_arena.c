@@ -73,10 +73,15 @@ static bool process_is_gone(int pid)
 	return pid > 0 && sys_call2(SYS_kill, pid, 0) == -ESRCH;
 }
 
-/* Takes back what relatives held that are gone. Each time that the arena has doubled, and when it is used up. */
+/*
+ * Takes back what relatives held that are gone. Each time that the arena has doubled, and when it is used up. Records that were
+ * never taken are left alone: a look at one would make the kernel find a page for it.
+ */
 static void sweep(void)
 {
-	for (uint32_t i = 0; i < CONN_MAX; i++) {
+	uint32_t nr_fresh = load_relaxed(&arena->nr_fresh);
+
+	for (uint32_t i = 0; i < nr_fresh; i++) {
 		struct conn *c = conn_at(i);
 		unsigned nr_known = 0, nr_gone = 0;
 		uint8_t live = 1;
