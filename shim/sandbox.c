@@ -5,6 +5,7 @@
 #include "ringbuf/barrier.h"
 #include "shim/conn.h"
 #include "shim/fdtab.h"
+#include "shim/wait.h"
 
 _Atomic int sandbox_reason;
 
@@ -13,8 +14,11 @@ void sandbox_enter(enum reason why)
 	int none = REASON_NONE;
 
 	(void)compare_exchange(&sandbox_reason, &none, (int)why);
-	if (why == REASON_SECCOMP)
+	if (why == REASON_SECCOMP) {
 		barrier_disable();
+		/* What waits on rings ask the kernel once is asked while it may be. */
+		(void)spin_budget_ns();
+	}
 	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned int)fd + 1)) {
 		struct conn *c = fdtab_get(fd);
 

@@ -12,6 +12,7 @@
 #include "ringbuf/atomic.h"
 #include "ringbuf/stats.h"
 #include "ringbuf/sys.h"
+#include "shim/inherit.h"
 #include "shim/log.h"
 #include "shim/options.h"
 #include "shim/own_fd.h"
@@ -107,7 +108,7 @@ static void format_line(struct text *text)
 	const char *separator = "";
 
 	text_add(text, "{\"pid\":");
-	text_add_number(text, (uint64_t)sys_getpid(), 10);
+	text_add_number(text, (uint64_t)inherit_pid, 10);
 	text_add(text, ",\"program\":");
 	text_add_json(text, program_name);
 	add_member(text, ",", "connections", &totals.connections);

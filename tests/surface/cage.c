@@ -27,6 +27,48 @@ static void filter(int by_syscall)
 		MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
+/* A filter that allows what talking on open sockets takes in libc, and nothing else. */
+static void allow_talk_only(void)
+{
+	static const int allowed[] = { SYS_read, SYS_write, SYS_sendto, SYS_recvfrom, SYS_sendmsg, SYS_recvmsg, SYS_poll, SYS_ppoll,
+				       SYS_close, SYS_shutdown, SYS_newfstatat, SYS_mmap, SYS_munmap, SYS_brk, SYS_getrandom,
+				       SYS_exit_group };
+	enum { NR = sizeof(allowed) / sizeof(allowed[0]) };
+	struct sock_filter code[NR + 3] = { BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)) };
+	struct sock_fprog program = { .len = NR + 3, .filter = code };
+
+	for (int i = 0; i < NR; i++)
+		code[1 + i] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned int)allowed[i], (unsigned char)(NR - i), 0);
+	code[NR + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+	code[NR + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+/* Each read has to wait a while for the process at the other end, which is not caged. */
+static void talk_caged(int a, int b)
+{
+	char byte = 0;
+	pid_t pid = fork();
+
+	MUST(pid >= 0);
+	if (pid == 0) {
+		close(a);
+		for (int i = 0; i < 20 && read(b, &byte, 1) == 1; i++) {
+			usleep(100);
+			MUST(write(b, &byte, 1) == 1);
+		}
+		_exit(0);
+	}
+	close(b);
+	allow_talk_only();
+	for (int i = 0; i < 20; i++) {
+		MUST(write(a, "x", 1) == 1);
+		MUST(read(a, &byte, 1) == 1);
+	}
+	close(a);
+}
+
 int main(int argc, char **argv)
 {
 	int a, b;
@@ -35,6 +77,9 @@ int main(int argc, char **argv)
 		MUST(mkdtemp(argv[2]) && chroot(argv[2]) == 0 && chdir("/") == 0);
 		a = tcp_pair(&b);
 		ping_pong(a, b, 100);
+	} else if (strcmp(argv[1], "talk-only") == 0) {
+		a = tcp_pair(&b);
+		talk_caged(a, b);
 	} else if (strcmp(argv[1], "io_uring") == 0) {
 		/* Whether or not the kernel has it, the process means to move bytes by it. */
 		a = tcp_pair(&b);

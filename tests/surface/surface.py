@@ -106,6 +106,10 @@ def caged(summary, work, result):
     expect("reasons", summary[0]["reasons"].get("seccomp"), 2)
 
 
+def one_caged(summary, work, result):
+    expect("reasons", sum(line["reasons"].get("seccomp", 0) for line in summary), 1)
+
+
 def said_once(*parts):
     def check(summary, work, result):
         lines = result[2].splitlines()
@@ -189,6 +193,7 @@ def cases(probes, work):
         "chroot": Case(probe("cage", "chroot", str(work / "root-XXXXXX")), at_once),
         "seccomp-by-prctl": Case(probe("cage", "prctl", "talk"), {"after": "20"}, caged),
         "seccomp-by-syscall": Case(probe("cage", "seccomp"), {"after": "20"}, caged),
+        "seccomp-talk-only": Case(probe("cage", "talk-only"), {"after": "20"}, one_caged),
         "io-uring": Case(probe("cage", "io_uring"), at_once, counted("io-uring", 2)),
         "connect": Case(probe("connect")),
         "connect-on-ring": Case(probe("connect"), at_once, check=ring_used),
