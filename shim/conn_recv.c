@@ -154,6 +154,15 @@ static ssize_t take_end(struct conn *c, int fd, const struct iov_walk *w, int fl
 	return load_relaxed(&c->rx.dead) ? 0 : take_tcp(c, fd, w, SIZE_MAX, flags, m);
 }
 
+/* On TCP. An error that an earlier call met behind its last bytes comes when there are no more, instead of the end. */
+static ssize_t take_plain(struct conn *c, int fd, const struct iov_walk *w, int flags, struct msghdr *m)
+{
+	ssize_t n = take_tcp(c, fd, w, SIZE_MAX, flags, m);
+	int err = n > 0 || (n == 0 && !w->left) ? 0 : exchange(&c->rx.pending_errno, 0);
+
+	return err ? -err : n;
+}
+
 /* An end that was told may come at any moment now; without a word the kernel is asked now and then. */
 static bool wants_look(struct conn *c)
 {
@@ -226,7 +235,7 @@ static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags,
 		default:
 			if (c->rx.stash_len)
 				return take_stash(c, w, flags);
-			return take_tcp(c, fd, w, SIZE_MAX, flags, m);
+			return take_plain(c, fd, w, flags, m);
 		}
 	}
 }
@@ -283,8 +292,6 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 		return n;
 	if (unlikely(!load_relaxed(&c->have_options)))
 		conn_read_options(c, fd);
-	if (flags & MSG_OOB)
-		conn_pin(c, REASON_OOB);
 	if (flags & (MSG_OOB | MSG_ERRQUEUE))
 		return take_tcp(c, fd, &w, SIZE_MAX, flags, m);
 	low = flags & MSG_WAITALL ? w.left : (size_t)load_relaxed(&c->rcv_lowat);
