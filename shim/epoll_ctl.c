@@ -39,11 +39,10 @@ static void adopt_if_wanted(struct epoll_reg *r)
 
 struct epoll_reg *reg_note(struct epoll_set *s, int fd, struct conn *c, const struct epoll_event *event)
 {
-	struct epoll_reg *r = pool_reg_get(c);
+	struct epoll_reg *r = pool_reg_get(c, s);
 
 	if (!r)
 		return NULL;
-	r->set = s;
 	r->fd = fd;
 	r->state = REG_PLAIN;
 	list_append(&s->regs, r, offsetof(struct epoll_reg, in_set));

@@ -100,7 +100,7 @@ static void pool_set_first_locked(const struct conn *c, struct epoll_reg *r)
 	*head = (*head & HEAD_FLAGS) | (r ? r->id + 1 : 0);
 }
 
-struct epoll_reg *pool_reg_get(struct conn *c)
+struct epoll_reg *pool_reg_get(struct conn *c, struct epoll_set *s)
 {
 	struct epoll_reg *r = NULL;
 
@@ -115,6 +115,8 @@ struct epoll_reg *pool_reg_get(struct conn *c)
 	}
 	if (r) {
 		r->conn = c;
+		/* Whoever finds it in the connection's list locks its set first. */
+		r->set = s;
 		r->in_conn = (struct reg_link){ NULL, pool_first_locked(c) };
 		if (r->in_conn.next)
 			r->in_conn.next->in_conn.prev = r;

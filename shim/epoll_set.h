@@ -150,8 +150,8 @@ static inline void set_unlock(struct epoll_set *s)
 int pool_init(void);
 struct epoll_set *pool_set_get(void);
 void pool_set_put(struct epoll_set *s);
-/* Linked into its connection's list, not into a set. NULL: no memory, and then the connection cannot be adopted any more. */
-struct epoll_reg *pool_reg_get(struct conn *c);
+/* Linked into its connection's list, not into the set's. Caller holds s->lock. NULL: no memory, and then the connection cannot be adopted any more. */
+struct epoll_reg *pool_reg_get(struct conn *c, struct epoll_set *s);
 /* Out of the connection's list and free, or dead until it is popped off `stirred`. */
 void pool_reg_put(struct epoll_reg *r);
 /* The registration of a token, if it still lives in `s`. Caller holds s->lock. */
