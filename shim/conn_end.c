@@ -13,6 +13,7 @@
 
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
+#include "shim/fdtab.h"
 #include "shim/log.h"
 #include "shim/nego.h"
 #include "shim/ready.h"
@@ -135,6 +136,11 @@ int conn_shutdown(struct conn *c, int fd, int how)
 	uint8_t was_shut = load_relaxed(&c->rx.shut);
 	int r;
 
+	/* Closed by another thread, while this one waited for the locks. */
+	if (locked && unlikely(fdtab_get(fd) != c)) {
+		conn_unlock_both(c);
+		return (int)sys_call2(SYS_shutdown, fd, how);
+	}
 	/* Before the kernel wakes another thread's wait: it must find the lane readable. */
 	if (how == SHUT_RD || how == SHUT_RDWR)
 		store_relaxed(&c->rx.shut, 1);

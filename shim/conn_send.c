@@ -234,7 +234,7 @@ static ssize_t send_urgent(struct conn *c, int fd, const struct iovec *iov, size
 	struct iovec window[IOV_WINDOW];
 	size_t bytes, pieces;
 	uint8_t *last;
-	ssize_t n = iov_start(&w, iov, nr);
+	ssize_t sent, n = iov_start(&w, iov, nr);
 
 	if (n < 0)
 		return n;
@@ -247,9 +247,10 @@ static ssize_t send_urgent(struct conn *c, int fd, const struct iovec *iov, size
 	}
 	if (!iov_piece(&w, &last))
 		return n;
-	if (sys_sendto(fd, last, 1, flags | MSG_NOSIGNAL, NULL, 0) < 0)
-		return n ? n : -EAGAIN;
-	return n + 1;
+	sent = sys_sendto(fd, last, 1, flags | MSG_NOSIGNAL, NULL, 0);
+	if (sent == -EPIPE && !n && !(flags & MSG_NOSIGNAL))
+		raise_sigpipe();
+	return sent < 0 && n ? n : n + sent;
 }
 
 ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr, int flags, const struct msghdr *m)
@@ -263,12 +264,8 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 		return n;
 	if (unlikely(!load_relaxed(&c->have_options)))
 		conn_read_options(c, fd);
-	if (flags & MSG_OOB)
-		conn_pin(c, REASON_OOB);
 	if (flags & MSG_OOB && conn_tx_on_ring(c))
 		return send_urgent(c, fd, iov, nr, flags);
-	if (flags & MSG_ZEROCOPY)
-		conn_pin(c, REASON_ZEROCOPY);
 	for (;;) {
 		bool wait;
 
@@ -297,6 +294,9 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 		if (deadline < 0)
 			deadline = wait_deadline(load_relaxed(&c->snd_timeout_ns));
 		n = wait_lane(c, fd, WAIT_TX, deadline);
+		/* Closed meanwhile, by another thread or by a signal handler: the link may be gone with the use. */
+		if (unlikely(fdtab_get(fd) != c))
+			n = -EBADF;
 		conn_drop(c);
 		if (n < 0 || (n == WAIT_HANDLED && done))
 			break;

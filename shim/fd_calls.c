@@ -224,7 +224,10 @@ static int ioctl_conn(struct conn *c, int fd, unsigned long request, void *arg)
 
 	switch (request) {
 	case FIONREAD:
+		if (!conn_hold(c, fd))
+			return real_ioctl(fd, request, arg);
 		result = (int)as_errno(conn_inq(c, fd));
+		conn_drop(c);
 		if (result < 0)
 			return -1;
 		*(int *)arg = result;

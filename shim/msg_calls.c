@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "shim/calls_common.h"
+#include "shim/fd_conn.h"
 #include "shim/wait.h"
 
 #define VLEN_MAX 1024
@@ -12,11 +13,11 @@
 ssize_t __recv_chk(int fd, void *buf, size_t len, size_t size, int flags);
 ssize_t __recvfrom_chk(int fd, void *buf, size_t len, size_t size, int flags, struct sockaddr *addr, socklen_t *addr_len);
 
-/* Urgent data is outside of what a ring can carry: known at the first sign, before the call. */
-static inline void note_flags(struct conn *c, int flags)
+/* What a ring cannot carry: known at the first sign, before the call. */
+static inline void note_flags(int fd, int flags)
 {
-	if (unlikely(flags & MSG_OOB))
-		conn_pin(c, REASON_OOB);
+	if (unlikely(flags & (MSG_OOB | MSG_ZEROCOPY)))
+		(void)fd_pin(fd, flags & MSG_OOB ? REASON_OOB : REASON_ZEROCOPY);
 }
 
 EXPORT ssize_t send(int fd, const void *buf, size_t len, int flags)
@@ -25,7 +26,7 @@ EXPORT ssize_t send(int fd, const void *buf, size_t len, int flags)
 
 	if (likely(!c))
 		return real_send(fd, buf, len, flags);
-	note_flags(c, flags);
+	note_flags(fd, flags);
 	RETURN_IF_PLAIN_TX(c, fd, real_send(fd, buf, len, flags));
 	return as_errno(conn_send(c, fd, buf, len, flags));
 }
@@ -36,7 +37,7 @@ EXPORT ssize_t sendto(int fd, const void *buf, size_t len, int flags, const stru
 
 	if (likely(!c))
 		return real_sendto(fd, buf, len, flags, addr, addr_len);
-	note_flags(c, flags);
+	note_flags(fd, flags);
 	RETURN_IF_PLAIN_TX(c, fd, real_sendto(fd, buf, len, flags, addr, addr_len));
 	/* A connected TCP socket ignores the address. */
 	return as_errno(conn_send(c, fd, buf, len, flags));
@@ -65,7 +66,7 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 
 	if (likely(!c))
 		return real_sendmsg(fd, msg, flags);
-	note_flags(c, flags);
+	note_flags(fd, flags);
 	RETURN_IF_PLAIN_TX(c, fd, real_sendmsg(fd, msg, flags));
 	return as_errno(send_message(c, fd, msg, flags));
 }
@@ -99,7 +100,7 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned int nr_msgs, int flag
 
 	if (likely(!c))
 		return real_sendmmsg(fd, msgs, nr_msgs, flags);
-	note_flags(c, flags);
+	note_flags(fd, flags);
 	pass = plain_tx_enter(c);
 	if (pass != PASS_NOT)
 		return (int)plain_sendmmsg(c, fd, pass, msgs, nr_msgs, flags);
@@ -125,7 +126,7 @@ EXPORT ssize_t recv(int fd, void *buf, size_t len, int flags)
 
 	if (likely(!c))
 		return real_recv(fd, buf, len, flags);
-	note_flags(c, flags);
+	note_flags(fd, flags);
 	RETURN_IF_PLAIN_RX(c, fd, flags, real_recv(fd, buf, len, flags));
 	return as_errno(conn_recv(c, fd, buf, len, flags));
 }
@@ -137,7 +138,7 @@ EXPORT ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockadd
 
 	if (likely(!c))
 		return real_recvfrom(fd, buf, len, flags, addr, addr_len);
-	note_flags(c, flags);
+	note_flags(fd, flags);
 	RETURN_IF_PLAIN_RX(c, fd, flags, real_recvfrom(fd, buf, len, flags, addr, addr_len));
 	n = conn_recv(c, fd, buf, len, flags);
 	if (n >= 0 && addr && addr_len)
@@ -171,7 +172,7 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 
 	if (likely(!c))
 		return real_recvmsg(fd, msg, flags);
-	note_flags(c, flags);
+	note_flags(fd, flags);
 	RETURN_IF_PLAIN_RX(c, fd, flags, real_recvmsg(fd, msg, flags));
 	return as_errno(recv_message(c, fd, msg, flags));
 }
@@ -198,7 +199,7 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *msgs, unsigned int nr_msgs, int flag
 
 	if (likely(!c))
 		return real_recvmmsg(fd, msgs, nr_msgs, flags, timeout);
-	note_flags(c, flags);
+	note_flags(fd, flags);
 	pass = plain_rx_enter(c);
 	if (pass != PASS_NOT)
 		return (int)plain_recvmmsg(c, fd, pass, msgs, nr_msgs, flags, timeout);

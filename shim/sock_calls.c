@@ -117,11 +117,15 @@ EXPORT int __connect(int fd, const struct sockaddr *addr, socklen_t len)
 EXPORT int shutdown(int fd, int how)
 {
 	struct conn *c;
+	int result;
 
 	if (!guard_ready())
 		return real_shutdown(fd, how);
 	c = fdtab_get(fd);
-	if (!c)
+	/* Another thread may be closing it. */
+	if (!c || !conn_hold(c, fd))
 		return real_shutdown(fd, how);
-	return (int)as_errno(conn_shutdown(c, fd, how));
+	result = conn_shutdown(c, fd, how);
+	conn_drop(c);
+	return (int)as_errno(result);
 }

@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 
 #include "shim/calls_common.h"
+#include "shim/fd_conn.h"
 #include "shim/sockopt.h"
 
 #ifndef TCP_INQ
@@ -68,7 +69,7 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 	if (likely(!c))
 		return real_setsockopt(fd, level, name, value, len);
 	bad = find_unfit(level, name);
-	if (bad && switches_on(value, len) && !conn_pin(c, bad->why) && bad->refused)
+	if (bad && switches_on(value, len) && !fd_pin(fd, bad->why) && bad->refused)
 		return (int)as_errno(-bad->refused);
 	r = real_setsockopt(fd, level, name, value, len);
 	if (r == 0 && level == SOL_SOCKET)
@@ -83,7 +84,7 @@ EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 
 	if (likely(!c))
 		return real_getsockopt(fd, level, name, value, len);
-	if (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE && !conn_pin(c, REASON_ZEROCOPY))
+	if (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE && !fd_pin(fd, REASON_ZEROCOPY))
 		return (int)as_errno(-EINVAL);
 	if (level == SOL_SOCKET && name == SO_ERROR && load_relaxed(&c->rx.pending_errno)) {
 		/* Ours was the kernel's once: told once, as it would have been. */
@@ -99,9 +100,7 @@ EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 
 EXPORT int sockatmark(int fd)
 {
-	struct conn *c = conn_of(fd);
-
-	if (c)
-		conn_pin(c, REASON_OOB);
+	if (conn_of(fd))
+		(void)fd_pin(fd, REASON_OOB);
 	return real_sockatmark(fd);
 }

@@ -202,6 +202,8 @@ def cases(probes, work):
         "asynchronous-io": Case(probe("bare", "aio"), at_once, counted("aio", 1)),
         "race": Case(probe("race")),
         "race-on-ring": Case(probe("race"), at_once, check=ring_used),
+        "race-close": Case(probe("race", "close")),
+        "race-close-on-ring": Case(probe("race", "close"), at_once, ring_used),
         "summary-none": Case(probe("summary", "none"), check=no_line),
         "summary-on-ring": Case(probe("summary", "exit"), at_once, on_ring),
         "summary-titled": Case(probe("summary", "exit", "titled"), check=one_line),
