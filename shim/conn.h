@@ -66,8 +66,9 @@ struct lane_tx {
 	_Atomic uint8_t shut;		/* the program has shut this direction down, on whichever road */
 	_Atomic uint8_t peer_ended;	/* the peer's end of the other lane was seen: half closed, or gone */
 	_Atomic uint8_t probe_due;	/* a probe goes in front of the next bytes */
-	uint8_t sleeps_probed;	/* probes sent while asleep for room: the next is twice as far off */
+	_Atomic uint8_t probes;	/* sent while room was waited for: the next is twice as far off */
 	uint16_t sends_since_look;	/* after the peer's end: sends since the kernel's socket was asked about its health */
+	_Atomic int64_t probe_at;	/* when the next is due, see conn_probe.h; 0: nobody waits */
 };
 
 /* The direction that this end receives. */

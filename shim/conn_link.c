@@ -250,8 +250,13 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 	if (!conn_is_linked(c))
 		return kernel;
 	conn_take_tx_attention(c);
+	if (kernel & POLLRDHUP && conn_tx_on_ring(c))
+		conn_peer_ended(c);
 	if (kernel & (POLLIN | POLLRDHUP | POLLHUP | POLLERR) || conn_rx_attention(c))
 		conn_frames_try(c, fd);
+	/* The kernel's send would fail: so shall ours, whatever room there is. */
+	if (kernel & POLLHUP && conn_tx_on_ring(c))
+		conn_receiver_goes(c);
 	if (conn_rx_on_ring(c)) {
 		size_t low = (size_t)load_relaxed(&c->rcv_lowat), most = ring_rx_bytes(&c->link.rx) / 2;
 

@@ -12,6 +12,7 @@
 #include "shim/conn.h"
 #include "shim/conn_end.h"
 #include "shim/conn_iov.h"
+#include "shim/conn_probe.h"
 #include "shim/conn_use.h"
 #include "shim/fdtab.h"
 #include "shim/plain.h"
@@ -109,23 +110,6 @@ static void check_health(struct conn *c, int fd)
 		conn_tx_set(c, TX_ORPHAN);
 }
 
-/* Something for a socket of the peer that may not exist any more: 0 when it is out, -EAGAIN, -errno. */
-static ssize_t write_probe(struct conn *c, int fd)
-{
-	uint8_t frame[FRAME_SIZE];
-	ssize_t n;
-
-	frame_make(frame, FRAME_PROBE, c->nonce, c->peer_nonce, 0);
-	n = sys_sendto(fd, frame + c->tx.probe_done, FRAME_SIZE - c->tx.probe_done, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
-	if (n < 0)
-		return n;
-	c->tx.probe_done += (uint8_t)n;
-	if (c->tx.probe_done < FRAME_SIZE)
-		return -EAGAIN;
-	c->tx.probe_done = 0;
-	return 0;
-}
-
 static int take_pending(struct conn *c)
 {
 	return unlikely(load_relaxed(&c->rx.pending_errno)) ? exchange(&c->rx.pending_errno, 0) : 0;
@@ -147,11 +131,11 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 	if (unlikely(err))
 		return -err;
 	if (load_relaxed(&c->tx.state) == TX_ORPHAN) {
-		n = write_probe(c, fd);
+		n = conn_write_probe(c, fd);
 		return n < 0 && n != -EAGAIN ? n : (ssize_t)w->left;
 	}
 	/* In front of the bytes: who has read them has the probe in its socket, and takes it away before it closes. */
-	if (unlikely(load_relaxed(&c->tx.probe_due)) && write_probe(c, fd) == 0)
+	if (unlikely(load_relaxed(&c->tx.probe_due)) && conn_write_probe(c, fd) == 0)
 		store_relaxed(&c->tx.probe_due, 0);
 	n = give_ring(c, w);
 	if (n < 0) {

@@ -97,6 +97,16 @@ bool set_arm_all(struct epoll_set *s)
 	return something || load_relaxed(&s->stirred);
 }
 
+void set_queue_probes(struct epoll_set *s, int64_t now)
+{
+	if (likely(!s->probe_at) || now < s->probe_at)
+		return;
+	s->probe_at = 0;
+	for (struct epoll_reg *r = s->regs.first; r; r = r->in_set.next)
+		if (r->state == REG_ADOPTED && r->no_room)
+			reg_queue(r);
+}
+
 void set_rouse_all(struct epoll_set *s)
 {
 	while (s->dozing.first)

@@ -6,9 +6,11 @@
 #include <poll.h>
 
 #include "shim/conn.h"
+#include "shim/conn_probe.h"
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
 #include "ringbuf/sys.h"
+#include "shim/wait.h"
 
 #define QUEUE offsetof(struct epoll_reg, in_queue)
 #define HOT offsetof(struct epoll_reg, in_hot)
@@ -275,6 +277,19 @@ static bool kernel_edge(const struct epoll_reg *r, uint32_t mask, uint32_t kerne
 	return (seen & EPOLLIN && !conn_rx_on_ring(r->conn)) || (seen & EPOLLOUT && !conn_tx_on_ring(r->conn));
 }
 
+static void probe(struct epoll_reg *r, int fd)
+{
+	int64_t wait_ns, at;
+
+	conn_probe_if_due(r->conn, fd);
+	wait_ns = conn_probe_wait(r->conn);
+	if (wait_ns == PROBE_NOT_NEEDED)
+		return;
+	at = now_ns() + wait_ns;
+	if (!r->set->probe_at || at < r->set->probe_at)
+		r->set->probe_at = at;
+}
+
 uint32_t reg_evaluate(struct epoll_reg *r)
 {
 	struct conn *c = r->conn;
@@ -309,6 +324,8 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 	if (!plain && conn_tx_on_ring(c)) {
 		edge |= r->no_room && mask & r->events & WRITE_STATES;
 		r->no_room = !(mask & EPOLLOUT);
+		if (r->no_room && r->events & WRITE_STATES && !r->fired)
+			probe(r, fd);
 	}
 	if (asked)
 		r->kernel_mask = mask & kernel & KERNEL_KEEPS;

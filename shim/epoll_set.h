@@ -105,6 +105,7 @@ struct epoll_set {
 	uint32_t everything_seen;
 	uint32_t turn;		/* who goes first where events do not fit: the kernel's or ours */
 	int64_t looked_ns;	/* when the kernel was last asked */
+	int64_t probe_at;	/* when the first of those that wait for room has to be looked at (conn_probe.h); 0: none */
 	_Atomic(struct epoll_reg *) stirred;	/* pushed without the lock */
 	struct reg_list regs, queue, told, hot, dozing, parked;
 	struct conn *pokes[EPOLL_POKES]; /* whose rendezvous has a step to make, when the wait at hand is over */
@@ -282,6 +283,8 @@ int set_collect(struct epoll_set *s, struct epoll_event *events, int max);
 /* When the wait is over; `full`: its events did not all fit. */
 void set_requeue_told(struct epoll_set *s, bool full);
 bool set_arm_all(struct epoll_set *s);
+/* Those that wait for room behind their peer's end, if the time of one has come. */
+void set_queue_probes(struct epoll_set *s, int64_t now);
 void set_rouse_all(struct epoll_set *s);
 /* Reads the inner set into registrations and pokes. The first is false where there are more pokes than are remembered. */
 bool set_drain_inner(struct epoll_set *s);

@@ -141,10 +141,22 @@ static void let_others_in(struct epoll_set *s, unsigned rounds)
 	set_lock(s);
 }
 
+/* In whole milliseconds, so that the plainest system call will do. */
+static int64_t until_probe(const struct epoll_set *s, int64_t left_ns)
+{
+	int64_t wait_ns;
+
+	if (likely(!s->probe_at))
+		return left_ns;
+	wait_ns = s->probe_at - now_ns();
+	wait_ns = wait_ns > 0 ? (wait_ns / 1000000 + 1) * 1000000 : 1000000;
+	return left_ns < 0 || wait_ns < left_ns ? wait_ns : left_ns;
+}
+
 static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
 			const sigset_t *mask)
 {
-	int64_t deadline = timeout_ns > 0 ? now_ns() + timeout_ns : 0, left = timeout_ns;
+	int64_t deadline = timeout_ns > 0 ? now_ns() + timeout_ns : 0, left = timeout_ns, slice;
 	unsigned rounds = 0;
 	bool spun = false;
 
@@ -159,6 +171,7 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 				left = 0;
 		}
 		due = now - s->looked_ns >= LOOK_EVERY_NS;
+		set_queue_probes(s, now);
 		/*
 		 * The kernel first, so that what it has to say of a connection is told in one event with the rest; but not if
 		 * it took all the room the last time.
@@ -209,10 +222,13 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 			fetch_sub(&s->nr_waiters, 1);
 			continue;
 		}
+		slice = until_probe(s, left);
 		set_unlock(s);
-		n = sleep_on_set(s, epfd, events, max, left, mask);
+		n = sleep_on_set(s, epfd, events, max, slice, mask);
 		s->looked_ns = now_ns();
 		s->turn = n == max;
+		if (n == 0 && slice != left)
+			continue;
 		if (n <= 0 && n != -EAGAIN)
 			return n;
 		if (n < 0)

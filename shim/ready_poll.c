@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "shim/conn.h"
+#include "shim/conn_probe.h"
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
 #include "shim/nego.h"
@@ -129,6 +130,8 @@ static int derive(struct poll_call *p)
 		mask = conn_ready(it->conn, f->fd, f->events, kernel);
 		f->revents = mask & (f->events | ASK_ALWAYS);
 		it->asserted = kernel & ~f->revents;
+		if (f->events & (POLLOUT | POLLWRNORM))
+			conn_probe_if_due(it->conn, f->fd);
 		conn_drop(it->conn);
 	}
 	for (uint64_t i = 0; i < p->nr_fds; i++) {
@@ -331,6 +334,24 @@ static int sleep_in_kernel(struct poll_call *p, int64_t left_ns, const sigset_t 
 	return n;
 }
 
+/* No sleep for room goes past a probe that is due meanwhile. */
+static int64_t until_probe(struct poll_call *p, int64_t left_ns)
+{
+	for (uint64_t i = 0; i < p->nr_items; i++) {
+		struct item *it = &p->items[i];
+		const struct pollfd *f = &p->fds[it->at];
+		int64_t wait_ns;
+
+		if (!(f->events & (POLLOUT | POLLWRNORM)) || !conn_hold(it->conn, f->fd))
+			continue;
+		wait_ns = conn_probe_wait(it->conn);
+		conn_drop(it->conn);
+		if (wait_ns != PROBE_NOT_NEEDED && (left_ns < 0 || wait_ns < left_ns))
+			left_ns = wait_ns;
+	}
+	return left_ns;
+}
+
 /* Numbers that were taken out of the sleep come back, and the rendezvous makes its step. */
 static void after_sleep(struct poll_call *p)
 {
@@ -381,7 +402,7 @@ static bool rings_can_tell(struct poll_call *p)
 
 static int poll_loop(struct poll_call *p, int64_t timeout_ns, const sigset_t *mask)
 {
-	int64_t deadline = timeout_ns > 0 ? now_ns() + timeout_ns : 0, left = timeout_ns;
+	int64_t deadline = timeout_ns > 0 ? now_ns() + timeout_ns : 0, left = timeout_ns, slice;
 	bool spun = false;
 	int n;
 
@@ -413,9 +434,10 @@ static int poll_loop(struct poll_call *p, int64_t timeout_ns, const sigset_t *ma
 			if (left < 0)
 				left = 0;
 		}
-		n = sleep_in_kernel(p, left, mask);
+		slice = until_probe(p, left);
+		n = sleep_in_kernel(p, slice, mask);
 		after_sleep(p);
-		if (n == -EAGAIN)
+		if (n == -EAGAIN || (n == 0 && slice != left))
 			goto again;
 		if (n < 0)
 			return n;

@@ -17,6 +17,7 @@
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
 #include "shim/conn_end.h"
+#include "shim/conn_probe.h"
 #include "shim/nego.h"
 #include "shim/real.h"
 #include "shim/signals.h"
@@ -26,7 +27,6 @@
 #define BRIEFLY_NS 1000000
 #define HOLD_ASLEEP_NS 1000000
 #define HOLD_AWAKE_NS 200000
-#define PROBE_FIRST_NS 200000000
 #define KERNEL_SIGSET 8
 
 int64_t wait_deadline(int64_t timeout_ns)
@@ -76,7 +76,7 @@ static short kernel_events(struct conn *c, enum wait_for what, int64_t *limit_ns
 	 */
 	if (!load_relaxed(&c->tx.peer_ended))
 		return POLLRDHUP;
-	*limit_ns = (int64_t)PROBE_FIRST_NS << c->tx.sleeps_probed;
+	*limit_ns = conn_probe_wait(c);
 	return 0;
 }
 
@@ -166,11 +166,8 @@ static int sleep_on(struct conn *c, int fd, enum wait_for what, int64_t deadline
 	if (nr == 0) {
 		if (deadline_ns != WAIT_FOREVER && now_ns() >= deadline_ns)
 			return -EAGAIN;
-		if (what == WAIT_TX) {
-			store_relaxed(&c->tx.probe_due, 1);
-			if (c->tx.sleeps_probed < 8)
-				c->tx.sleeps_probed++;
-		}
+		if (what == WAIT_TX)
+			conn_probe_if_due(c, fd);
 		return 0;
 	}
 	if (nr < 0)

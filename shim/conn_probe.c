@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+#include "shim/conn_probe.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "ringbuf/sys.h"
+#include "shim/conn.h"
+#include "shim/conn_end.h"
+#include "shim/fdtab.h"
+#include "shim/wait.h"
+
+#define FIRST_NS INT64_C(200000000)
+#define DOUBLINGS_MAX 8
+/* A probe that is due was kept from going out by who has the lane. */
+#define AGAIN_NS INT64_C(1000000)
+
+ssize_t conn_write_probe(struct conn *c, int fd)
+{
+	uint8_t frame[FRAME_SIZE];
+	ssize_t n;
+
+	frame_make(frame, FRAME_PROBE, c->nonce, c->peer_nonce, 0);
+	n = sys_sendto(fd, frame + c->tx.probe_done, FRAME_SIZE - c->tx.probe_done, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	if (n < 0)
+		return n;
+	c->tx.probe_done += (uint8_t)n;
+	if (c->tx.probe_done < FRAME_SIZE)
+		return -EAGAIN;
+	c->tx.probe_done = 0;
+	return 0;
+}
+
+static bool needs_probes(struct conn *c)
+{
+	return load_relaxed(&c->tx.peer_ended) && conn_is_linked(c) && load_relaxed(&c->tx.state) == TX_RING &&
+	       conn_tx_room(c) < ring_tx_low_water(&c->link.tx, SIZE_MAX);
+}
+
+static void set_next(struct conn *c, int64_t now)
+{
+	store_relaxed(&c->tx.probe_at, now + (FIRST_NS << load_relaxed(&c->tx.probes)));
+}
+
+/* Room means that the peer lives: the next wait begins with the shortest distance. */
+int64_t conn_probe_wait(struct conn *c)
+{
+	int64_t now;
+
+	if (!needs_probes(c)) {
+		if (unlikely(load_relaxed(&c->tx.probe_at))) {
+			store_relaxed(&c->tx.probe_at, 0);
+			store_relaxed(&c->tx.probes, 0);
+		}
+		return PROBE_NOT_NEEDED;
+	}
+	now = now_ns();
+	if (!load_relaxed(&c->tx.probe_at))
+		set_next(c, now);
+	now = load_relaxed(&c->tx.probe_at) - now;
+	return now > AGAIN_NS ? now : AGAIN_NS;
+}
+
+void conn_probe_if_due(struct conn *c, int fd)
+{
+	int64_t now;
+	ssize_t n = 0;
+
+	if (conn_probe_wait(c) != AGAIN_NS || !lane_trylock(&c->tx.lock, load_relaxed(&c->shared)))
+		return;
+	now = now_ns();
+	/* Not another's socket: who closes takes the lock after the number was forgotten. */
+	if (needs_probes(c) && fdtab_get(fd) == c && now >= load_relaxed(&c->tx.probe_at)) {
+		n = conn_write_probe(c, fd);
+		if (load_relaxed(&c->tx.probes) < DOUBLINGS_MAX)
+			store_relaxed(&c->tx.probes, load_relaxed(&c->tx.probes) + 1);
+		set_next(c, now);
+	}
+	lane_unlock(&c->tx.lock);
+	/* An error that this has taken from the socket is the program's. EPIPE is none: it stays. */
+	if (n < 0 && n != -EAGAIN && n != -EPIPE)
+		conn_set_pending(c, (int)-n);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RINGWAY_CONN_PROBE_H
+#define RINGWAY_CONN_PROBE_H
+
+/*
+ * Probes: bytes for a socket of the peer that may not exist any more, so that the kernel finds out (PROTOCOL.md section 6).
+ * Who waits for room behind the peer's end of its own stream hears of nothing else by itself: a peer that reads slowly and one
+ * that was killed are both silent.
+ */
+
+#include <stdint.h>
+#include <sys/types.h>
+
+struct conn;
+
+#define PROBE_NOT_NEEDED INT64_C(-1)
+
+/* One frame, or its rest. Tx lock held. 0 when it is out, -EAGAIN, -errno. */
+ssize_t conn_write_probe(struct conn *c, int fd);
+
+/*
+ * How long, in nanoseconds, a wait for room may sleep before a probe is due, or PROBE_NOT_NEEDED. Due times belong to the connection, not to
+ * the wait: a loop of short waits comes to them, too. Under conn_hold(), like the next.
+ */
+int64_t conn_probe_wait(struct conn *c);
+
+/* Writes the probe if its time has come and nobody has the lane. Never blocks. */
+void conn_probe_if_due(struct conn *c, int fd);
+
+#endif
