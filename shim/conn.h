@@ -382,7 +382,7 @@ void conn_take_tx_attention_locked(struct conn *c);
 
 /*
  * Edges. rx: moves with every arrival in the ring and every end noticed, constant while the lane is on TCP, where the kernel's
- * edges count. tx: moves when room appears (a third of the ring, as for sockets) after a send that found none.
+ * edges count. tx: moves when room appears (a quarter of the ring) after a send that found none.
  */
 uint64_t conn_rx_edge(struct conn *c);
 uint64_t conn_tx_edge(struct conn *c);
