@@ -31,8 +31,8 @@ int bell_create(uint64_t key, uint32_t *port);
 
 /*
  * Rings the peer's bell from `fd`, any bell of our own. Never blocks. 0 where the peer will wake or needs no
- * waking: a full receive buffer counts as rung. -ECONNREFUSED when nobody has the port any more, other -errno as from
- * the kernel; no error here is worth more than a count, since a dead peer shows on the TCP socket.
+ * waking: a full receive buffer counts as rung. -ECONNREFUSED when nobody has the port any more, which
+ * shows on the TCP socket, too; any other -errno means that a sleeper sleeps on.
  */
 int bell_ring(int fd, const struct bell_address *to);
 

@@ -98,7 +98,12 @@ void ring_rx_recover(struct ring_rx *rx);
 int ring_tx_refresh(struct ring_tx *tx);
 int ring_rx_refresh(struct ring_rx *rx);
 
-/* wake.c: what follows a publication when the peer's wake word is not plain POLLING. The peer's WAKE_ATTN_* flags. */
+/*
+ * wake.c: what follows a publication when the peer's wake word is not plain POLLING. The peer's WAKE_ATTN_* flags, and RING_UNHEARD
+ * if the peer sleeps and its bell could not be rung: it is still armed, so the next publication tries again, but a caller that knows another
+ * way to wake it should take that.
+ */
+#define RING_UNHEARD UINT32_C(16)	/* a bit that no wake word has, and never stored in one */
 uint32_t ring_tx_notify_slow(struct ring_tx *tx);
 uint32_t ring_rx_notify_slow(struct ring_rx *rx);
 void ring_rx_enter_polling(struct ring_rx *rx);
@@ -229,8 +234,8 @@ static inline void ring_publish(struct ring_tx *tx, uint64_t pos)
 
 /*
  * Wakes the receiver if it sleeps. One load where it polls: the fence between our publication and that load is the
- * receiver's membarrier (ring_rx_sleep_begin). The peer's WAKE_ATTN_* flags, most often 0; they stay set until
- * ring_tx_take_attention().
+ * receiver's membarrier (ring_rx_sleep_begin). The peer's WAKE_ATTN_* flags, most often 0, which stay set until
+ * ring_tx_take_attention(); RING_UNHEARD.
  */
 static inline uint32_t ring_tx_notify(struct ring_tx *tx)
 {

@@ -3,10 +3,15 @@
  * Both halves of every sleep: the waker's look after a publication and the sleeper's arming before it waits. The two
  * sides of a lane are mirror images, so each function works on a wake word and a set of bells.
  */
+#include <errno.h>
 #include <time.h>
 
 #include "ringbuf/sys.h"
 #include "ringbuf/wake.h"
+
+/* A kernel that is short of memory refuses datagrams for a moment, and so long we try again. */
+#define RING_RETRIES 8
+#define RETRY_NS 1000000
 
 static uint32_t wake_state(uint32_t word)
 {
@@ -18,6 +23,28 @@ static bool wake_swap(peer_u32 *word, uint32_t *old, uint32_t new)
 	return compare_exchange(&word->peer_word, old, new);
 }
 
+static int ring_patiently(struct ring_bells *bells)
+{
+	struct timespec delay = { .tv_nsec = RETRY_NS };
+	int r = bell_ring(bells->bell_fd, &bells->peer);
+
+	for (int i = 0; unlikely(r == -ENOBUFS || r == -ENOMEM) && i < RING_RETRIES; i++) {
+		sys_nanosleep(&delay);
+		r = bell_ring(bells->bell_fd, &bells->peer);
+	}
+	return r;
+}
+
+/* Whom nobody could ring is still asleep, and the next publication has to see it. */
+static void arm_again(peer_u32 *peer_word)
+{
+	uint32_t word = peer_read_u32(peer_word);
+
+	while (word & WAKE_SLEEPERS_MAX && wake_state(word) == WAKE_AWAKE)
+		if (wake_swap(peer_word, &word, word | WAKE_ARMED))
+			break;
+}
+
 /*
  * The waker. The fence orders our publication before the look; it pairs with the one in arm(). ARMED is taken away by one
  * waker only, who then owes the bell. A peer that writes other states deprives nobody but itself.
@@ -25,6 +52,7 @@ static bool wake_swap(peer_u32 *word, uint32_t *old, uint32_t new)
 static uint32_t wake_peer(peer_u32 *peer_word, struct ring_bells *bells, struct ring_counts *counts)
 {
 	uint32_t word;
+	int r;
 
 	fence_full();
 	count_add(&counts->fences, 1);
@@ -33,8 +61,12 @@ static uint32_t wake_peer(peer_u32 *peer_word, struct ring_bells *bells, struct 
 		if (!wake_swap(peer_word, &word, word & ~WAKE_STATE_MASK))
 			continue;
 		count_add(&counts->rings, 1);
-		bell_ring(bells->bell_fd, &bells->peer);
-		break;
+		r = ring_patiently(bells);
+		/* Nobody has the port: nobody sleeps there any more. */
+		if (likely(!r) || r == -ECONNREFUSED)
+			break;
+		arm_again(peer_word);
+		return (word & WAKE_ATTN_MASK) | RING_UNHEARD;
 	}
 	return word & WAKE_ATTN_MASK;
 }

@@ -16,6 +16,7 @@
 
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
+#include "shim/conn_probe.h"
 #include "shim/conn_end.h"
 #include "shim/fdtab.h"
 #include "shim/plain.h"
@@ -61,7 +62,8 @@ static ssize_t into_ring(struct conn *c, int fd, int in_fd, off_t pos, size_t le
 		}
 		if (n > 0) {
 			ring_publish(tx, tx->tail_pos + (uint64_t)n);
-			ring_tx_notify(tx);
+			if (unlikely(ring_tx_notify(tx) & RING_UNHEARD))
+				conn_write_probe(c, fd);
 		}
 	}
 	lane_unlock(&c->tx.lock);

@@ -15,7 +15,10 @@ struct conn;
 
 #define PROBE_NOT_NEEDED INT64_C(-1)
 
-/* One frame, or its rest. Tx lock held. 0 when it is out, -EAGAIN, -errno. */
+/*
+ * One frame, or its rest. Tx lock held. 0 when it is out, -EAGAIN, -errno. It also wakes a receiver whose bell could not be rung
+ * (RING_UNHEARD): a wait for bytes looks at the socket for the sake of ends, and takes the frame away.
+ */
 ssize_t conn_write_probe(struct conn *c, int fd);
 
 /*

@@ -57,8 +57,16 @@ static ssize_t give_tcp(struct conn *c, int fd, const struct iov_walk *w, int fl
 	return n;
 }
 
+static inline void notified(struct conn *c, int fd, uint32_t said)
+{
+	if (unlikely(said & WAKE_ATTN_KERNEL))
+		conn_receiver_goes(c);
+	if (unlikely(said & RING_UNHEARD))
+		conn_write_probe(c, fd);
+}
+
 /* What fits into the ring; 0: nothing. A large piece is published in steps, the receiver woken after the first. */
-static ssize_t give_ring(struct conn *c, const struct iov_walk *walk)
+static ssize_t give_ring(struct conn *c, int fd, const struct iov_walk *walk)
 {
 	struct ring_tx *tx = &c->link.tx;
 	struct iov_walk w = *walk;
@@ -84,8 +92,7 @@ static ssize_t give_ring(struct conn *c, const struct iov_walk *walk)
 			unpublished = 0;
 		}
 	}
-	if (unlikely(attention & WAKE_ATTN_KERNEL))
-		conn_receiver_goes(c);
+	notified(c, fd, attention);
 	return (ssize_t)done;
 }
 
@@ -137,7 +144,7 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 	/* In front of the bytes: who has read them has the probe in its socket, and takes it away before it closes. */
 	if (unlikely(load_relaxed(&c->tx.probe_due)) && conn_write_probe(c, fd) == 0)
 		store_relaxed(&c->tx.probe_due, 0);
-	n = give_ring(c, w);
+	n = give_ring(c, fd, w);
 	if (n < 0) {
 		lane_unlock(&c->tx.lock);
 		if (conn_lock_both(c) == 0) {
@@ -309,8 +316,7 @@ ssize_t conn_send(struct conn *c, int fd, const void *buf, size_t len, int flags
 		if (likely(load_relaxed(&c->tx.state) == TX_RING) && likely(!conn_tx_attention(c)) &&
 		    likely(ring_tx_room(tx, len) >= (ssize_t)len)) {
 			ring_write(tx, buf, len);
-			if (unlikely(ring_tx_notify(tx) & WAKE_ATTN_KERNEL))
-				conn_receiver_goes(c);
+			notified(c, fd, ring_tx_notify(tx));
 			sent = true;
 		}
 		lane_unlock(&c->tx.lock);

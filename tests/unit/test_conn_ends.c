@@ -4,9 +4,15 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include "tests/unit/unheard.h"
 
 static struct bench on_rings(void)
 {
@@ -209,6 +215,42 @@ static void full_ring_is_eagain_and_room_makes_it_writable(void **state)
 	bench_close(&b);
 }
 
+/* In a child, since a filter is for ever: what is wrong by number, 0: nothing. */
+static int woken_by_its_socket(struct bench *b)
+{
+	struct pollfd socket = { .fd = b->b_fd, .events = POLLIN }, bell = { .fd = conn_bell_fd(b->b, POLLIN), .events = POLLIN };
+	char got[8];
+
+	if (conn_arm(b->b, POLLIN) || !refuse_rings_from(b->a->link.tx.bells.bell_fd, ENOBUFS))
+		return 1;
+	if (conn_send(b->a, b->a_fd, "x", 1, MSG_NOSIGNAL) != 1)
+		return 2;
+	if (poll(&bell, 1, 0) != 0 || poll(&socket, 1, 10000) != 1)
+		return 3;
+	/* And it finds its byte, and no other. */
+	if (conn_ready(b->b, b->b_fd, POLLIN, POLLIN) != POLLIN || conn_recv(b->b, b->b_fd, got, sizeof(got), 0) != 1)
+		return 4;
+	conn_disarm(b->b, POLLIN);
+	return poll(&socket, 1, 0) == 0 ? 0 : 5;
+}
+
+static void receiver_that_cannot_be_rung_is_woken_by_its_socket(void **state)
+{
+	struct bench b = on_rings();
+	pid_t pid = fork();
+	int status;
+
+	(void)state;
+	assert_true(pid >= 0);
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		_exit(woken_by_its_socket(&b));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	bench_close(&b);
+}
+
 static void record_is_given_back_when_the_last_use_is_dropped(void **state)
 {
 	struct bench b = on_rings();
@@ -241,6 +283,7 @@ int main(void)
 		cmocka_unit_test(bytes_in_the_socket_that_are_no_probe_are_a_reset),
 		cmocka_unit_test(shutdown_of_reading_ends_reads_but_not_arrivals),
 		cmocka_unit_test(full_ring_is_eagain_and_room_makes_it_writable),
+		cmocka_unit_test(receiver_that_cannot_be_rung_is_woken_by_its_socket),
 		cmocka_unit_test(record_is_given_back_when_the_last_use_is_dropped),
 	};
 
