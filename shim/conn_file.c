@@ -192,12 +192,32 @@ static ssize_t splice_bounced(int pipe_fd, struct conn *c, int fd, size_t len)
 	return n;
 }
 
+/*
+ * On TCP, a socket that may block: the kernel's splice would sleep for room with the lane locked. Nothing is taken out of the pipe
+ * before there is room and a send would not fail.
+ */
+static ssize_t splice_tcp_blocking(int pipe_fd, struct conn *c, int fd, size_t len)
+{
+	struct pollfd p = { .fd = fd, .events = POLLOUT };
+	struct timespec now = { 0 };
+	ssize_t n;
+
+	if (sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) <= 0)
+		return -EAGAIN;
+	n = conn_send(c, fd, "", 0, 0);
+	return n < 0 ? n : splice_bounced(pipe_fd, c, fd, len);
+}
+
 ssize_t conn_splice_out(int pipe_fd, struct conn *c, int fd, size_t len, unsigned flags)
 {
-	bool block = !(flags & SPLICE_F_NONBLOCK) && !load_relaxed(&c->nonblock);
-	int64_t deadline = wait_deadline(load_relaxed(&c->snd_timeout_ns));
+	bool block;
+	int64_t deadline;
 	int r = check_pipe(pipe_fd);
 
+	if (unlikely(!load_relaxed(&c->have_options)))
+		conn_read_options(c, fd);
+	block = !(flags & SPLICE_F_NONBLOCK) && !load_relaxed(&c->nonblock);
+	deadline = wait_deadline(load_relaxed(&c->snd_timeout_ns));
 	while (r >= 0) {
 		bool on_ring = true;
 		ssize_t n = 0;
@@ -205,8 +225,12 @@ ssize_t conn_splice_out(int pipe_fd, struct conn *c, int fd, size_t len, unsigne
 		r = await_pipe(pipe_fd, POLLIN, !never_blocks(pipe_fd, flags));
 		if (r < 0)
 			break;
-		if (!conn_tx_on_ring(c))
+		if (!conn_tx_on_ring(c) && !load_relaxed(&c->nonblock)) {
+			on_ring = false;
+			n = splice_tcp_blocking(pipe_fd, c, fd, len);
+		} else if (!conn_tx_on_ring(c)) {
 			n = splice_tcp(pipe_fd, c, fd, len, flags, &on_ring);
+		}
 		if (on_ring) {
 			n = into_ring(c, fd, pipe_fd, -1, len < RING_STEP ? len : RING_STEP);
 			if (n == -EOPNOTSUPP)
