@@ -92,6 +92,20 @@ static void send_after_the_peers_close_succeeds_once(void **state)
 	bench_close(&b);
 }
 
+static void urgent_byte_to_a_peer_that_is_gone_is_a_broken_pipe(void **state)
+{
+	struct bench b = on_rings();
+	struct pollfd p = { .fd = b.a_fd };
+
+	(void)state;
+	bench_close_b(&b);
+	assert_int_equal(conn_send(b.a, b.a_fd, "u", 1, MSG_OOB | MSG_NOSIGNAL), 1);
+	/* The peer's kernel answers with a reset. */
+	assert_int_equal(poll(&p, 1, 5000), 1);
+	assert_int_equal(conn_send(b.a, b.a_fd, "u", 1, MSG_OOB | MSG_NOSIGNAL), -EPIPE);
+	bench_close(&b);
+}
+
 static void probes_are_not_seen_and_do_not_turn_close_into_a_reset(void **state)
 {
 	struct bench b = on_rings();
@@ -275,6 +289,7 @@ int main(void)
 		cmocka_unit_test(close_with_bytes_unread_is_a_reset),
 		cmocka_unit_test(close_before_the_frame_was_read_is_a_reset_if_bytes_follow_it),
 		cmocka_unit_test(send_after_the_peers_close_succeeds_once),
+		cmocka_unit_test(urgent_byte_to_a_peer_that_is_gone_is_a_broken_pipe),
 		cmocka_unit_test(probes_are_not_seen_and_do_not_turn_close_into_a_reset),
 		cmocka_unit_test(peer_that_vanishes_with_bytes_unread_is_a_reset),
 		cmocka_unit_test(peer_that_vanishes_with_nothing_unread_is_an_end),
