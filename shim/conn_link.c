@@ -272,6 +272,9 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 	}
 	if (load_relaxed(&c->rx.pending_errno))
 		ready |= POLLERR;
+	/* The look may have met an end that came after the kernel was asked: then all that it means is told at once. */
+	if (load_relaxed(&c->rx.state) == RX_ENDED)
+		ready |= (want & POLLRDHUP) | (load_relaxed(&c->tx.state) == TX_SHUT ? POLLHUP : 0);
 	if (conn_tx_on_ring(c)) {
 		/* A send would not wait: it would fail. */
 		if (kernel & (POLLERR | POLLHUP) || load_relaxed(&c->rx.pending_errno) || writable(c))

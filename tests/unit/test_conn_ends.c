@@ -40,6 +40,20 @@ static void end_follows_the_bytes(void **state)
 	bench_close(&b);
 }
 
+static void end_that_came_after_the_kernel_was_asked_is_told_whole(void **state)
+{
+	struct bench b = on_rings();
+
+	(void)state;
+	assert_int_equal(conn_shutdown(b.a, b.a_fd, SHUT_WR), 0);
+	/* POLLIN is what the kernel says of a probe or of a frame; the end is met only when that is looked at. */
+	assert_int_equal(conn_ready(b.b, b.b_fd, POLLIN | POLLRDHUP, POLLIN), POLLIN | POLLRDHUP);
+	assert_int_equal(conn_ready(b.b, b.b_fd, POLLIN, POLLIN), POLLIN);
+	assert_int_equal(conn_shutdown(b.b, b.b_fd, SHUT_WR), 0);
+	assert_int_equal(conn_ready(b.b, b.b_fd, POLLIN, POLLIN), POLLIN | POLLHUP);
+	bench_close(&b);
+}
+
 static void close_leaves_the_tail_to_the_reader(void **state)
 {
 	struct bench b = on_rings();
@@ -285,6 +299,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(end_follows_the_bytes),
+		cmocka_unit_test(end_that_came_after_the_kernel_was_asked_is_told_whole),
 		cmocka_unit_test(close_leaves_the_tail_to_the_reader),
 		cmocka_unit_test(close_with_bytes_unread_is_a_reset),
 		cmocka_unit_test(close_before_the_frame_was_read_is_a_reset_if_bytes_follow_it),
