@@ -2,8 +2,8 @@
 /*
  * Sleep and wake on one lane: publish and look at the wake word; drain, arm, look again, sleep.
  *
- * Stands for: ring_publish() and ring_tx_notify() of ringbuf/ring.h; drain_due(), arm(), disarm(), arm_found(), sleep_end(),
- * ring_rx_sleep_begin() and ring_rx_enter_polling() of ringbuf/wake.c, step by step; barrier_heavy(); bell_ring() and bell_drain(); and the
+ * Stands for: ring_publish() and ring_tx_notify() of ringbuf/ring.h; drain_due(), drain_unless_others(), arm(), disarm(), arm_found(), sleep_end(),
+ * ring_rx_sleep_begin(), ring_rx_sleep_begin_past() and ring_rx_enter_polling() of ringbuf/wake.c, step by step; barrier_heavy(); bell_ring() and bell_drain(); and the
  * taking over of a lane lock (ring_tx_recover()). Waiting for room is the same with the roles exchanged; scene TWO_BELLS has both at one end.
  *
  * The sender's stores are buffered as on x86 (TSO): its tail becomes visible at any time after it was stored, its own later loads pass it; a
@@ -12,7 +12,7 @@
  * woken although bytes are there ends the run in an invalid end state, which is what the search looks for.
  *
  * Scenes: default, one sender and one receiver that may poll, with a stray ring;  SLEEPERS, two threads receive, one leaves early;
- * KILLED, two processes share the sending lane, one is killed while it holds the lane's lock;  TWO_BELLS, an end with a
+ * PAST, one thread receives, another waits past what is unread and takes nothing;  KILLED, two processes share the sending lane, one is killed while it holds the lane's lock;  TWO_BELLS, an end with a
  * thread that waits for bytes and one that waits for room.
  */
 #ifndef MESSAGES
@@ -35,6 +35,7 @@ byte tail, head, wake;
 byte bell;
 byte nr_asleep;		/* the sleepers counted in the wake word, changed in one step with its state */
 byte due;		/* bell_due: may the bell be readable? */
+byte nr_threads;	/* asleep on the bell by their own count, or about to be */
 #define BELL_CLEAR 0
 #define BELL_MAYBE 1
 #define BELL_RUNG 2
@@ -115,6 +116,22 @@ inline drain_due()
 	fi
 }
 
+/* Who sleeps although there is something leaves the ring to others: they may have been woken by it and not have looked yet */
+#ifdef MUT_DRAIN_FROM_OTHERS
+#define LEAVES_IT false
+#else
+#define LEAVES_IT (unread && nr_threads > 0)
+#endif
+
+inline drain_unless_others()
+{
+	unread = head < tail;
+	if
+	:: LEAVES_IT -> drained = false
+	:: else -> drain_due()
+	fi
+}
+
 inline arm(i)
 {
 #ifdef MUT_NO_RECEIVER_FENCE
@@ -189,11 +206,32 @@ inline take_one()
 #define SOMETHING_CAME (head < tail)
 #endif
 
+/* Until there is `news`, or the bell rings. Whoever drained before we were counted has left bytes behind. */
+inline sleep_counted(news, over)
+{
+	nr_threads++;
+#ifndef MUT_COUNTED_WITHOUT_LOOK
+	if
+	:: news
+	:: else ->
+#endif
+	(bell > 0 || over);
+	due = (bell > 0 -> BELL_RUNG : due);
+#ifndef MUT_COUNTED_WITHOUT_LOOK
+	fi;
+#endif
+	nr_threads--
+}
+
 /* sleep_begin(), the sleep, sleep_end(); ends when `over` holds too, which no real sleeper could know */
 inline wait_for_bytes(i, over)
 {
 	was_clear = (due == BELL_CLEAR);
+#ifdef PAST
+	drain_unless_others();
+#else
 	drain_due();
+#endif
 #ifdef MUT_NO_ARM
 	nr_asleep++;
 #else
@@ -205,13 +243,20 @@ inline wait_for_bytes(i, over)
 #ifdef MUT_DRAIN_AFTER_LOOK
 		d_step { drained = bell > 0; bell = 0 };
 #endif
+#ifdef PAST
+		sleep_counted(head < tail, over);
+#else
 		(bell > 0 || over);
 		due = (bell > 0 -> BELL_RUNG : due);
+#endif
 #ifdef MUT_DRAIN_ON_WAKING
 		bell = 0;
 #endif
 		disarm()
 	fi;
+	#ifdef PAST
+	unread = false;
+#endif
 	d_step { was_clear = false; drained = false; left_polling = false; stood = false; others = false; a = 0 }
 }
 
@@ -234,7 +279,7 @@ proctype sender()
 proctype receiver(byte i)
 {
 	byte a;
-	bool got, was_clear, drained, left_polling, stood, others;
+	bool got, unread, was_clear, drained, left_polling, stood, others;
 	do
 	:: OVER -> break
 	:: else ->
@@ -250,6 +295,30 @@ proctype receiver(byte i)
 		fi
 	od
 }
+
+#ifdef PAST
+/* Waits for more than what it has seen, as who waits for room only, and takes nothing */
+proctype other()
+{
+	byte a, seen;
+	bool unread, was_clear, drained, left_polling, stood, others;
+	do
+	:: OVER -> break
+	:: else ->
+		seen = tail;
+		was_clear = (due == BELL_CLEAR);
+		drain_unless_others();
+		arm(0);
+		if
+		:: tail != seen -> arm_found()
+		:: else ->
+			sleep_counted(tail != seen, OVER);
+			disarm()
+		fi;
+		d_step { unread = false; was_clear = false; drained = false; left_polling = false; stood = false; others = false; a = 0 }
+	od
+}
+#endif
 
 #ifdef STRAY
 active proctype stray()
@@ -397,6 +466,9 @@ init {
 		run receiver(0);
 #ifdef SLEEPERS
 		run receiver(1)
+#endif
+#ifdef PAST
+		run other()
 #endif
 	}
 }

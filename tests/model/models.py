@@ -43,6 +43,7 @@ MODELS = {
         "scenes": {
             "one": (["-DSTRAY"], "one sender, one receiver that may poll, a stray ring, buffered stores"),
             "sleepers": (["-DSLEEPERS"], "two threads receive, one leaves early"),
+            "past": (["-DPAST", "-DMESSAGES=2"], "one thread receives, one waits past what is unread"),
             "killed": (["-DKILLED"], "two processes send, one killed while it holds the lane's lock"),
             "two-bells": (["-DTWO_BELLS"], "one thread waits for bytes, one for room"),
         },
@@ -59,6 +60,8 @@ MODELS = {
             "BARRIER_NOT_PASSED_ON": (["-DSLEEPERS"], "who left POLLING and does not sleep rings for nobody who armed meanwhile"),
             "DISARM_FOR_ALL": (["-DSLEEPERS"], "ARMED is taken back on leaving while another sleeps"),
             "DRAIN_ON_WAKING": (["-DSLEEPERS"], "the bell is drained on waking, not before sleeping"),
+            "DRAIN_FROM_OTHERS": (["-DPAST", "-DMESSAGES=2"], "who waits past what is unread drains the ring that woke another"),
+            "COUNTED_WITHOUT_LOOK": (["-DPAST", "-DMESSAGES=2"], "counts itself as asleep and does not look again"),
             "TAKEOVER_SILENT": (["-DKILLED"], "a lock is taken over from the dead without a ring"),
             "TAKEOVER_LOOKS": (["-DKILLED"], "a lock is taken over from the dead and rings only if armed"),
             "ONE_BELL": (["-DTWO_BELLS"], "one bell for bytes and for room"),
