@@ -20,6 +20,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 from ringway_support import clean_env, read_summary  # noqa: E402
+from strangers import Strangers  # noqa: E402
 
 PATIENCE = 30.0
 OK = "ok"
@@ -30,11 +31,12 @@ class Case:
     """`victim` is the role that is looked at; the other end is a talk under the preload, or hostile."""
 
     def __init__(self, name, victim, *, deny=None, hostile=None, limits=None, outcome=OK, other=OK, reasons=(), switched=None,
-                 asleep=False, hosts="44", extra=(), other_extra=()):
+                 asleep=False, hosts="44", extra=(), other_extra=(), strangers=None):
         self.name, self.victim, self.deny, self.hostile, self.limits = f"{name}-{victim}", victim, deny, hostile, limits
         self.outcome, self.other, self.reasons, self.switched = outcome, other, set(reasons), switched
         self.hosts = dict(zip(("accept", "connect"), hosts))
         self.extra, self.other_extra = list(extra), list(other_extra)
+        self.strangers = strangers  # how many come before the true peer; 0: without end, from before it to the end of the talk
         self.asleep = asleep  # the preload does not wake up at all, and so has nothing to say
 
 
@@ -134,7 +136,15 @@ def killed():
             yield Case(f"killed-after-{heard}", role, other_extra=[f"die-{heard}"], outcome=ENDS, other=ENDS)
 
 
-GROUPS = {"deny": denied, "limits": limited, "hostile": hostile, "killed": killed, "families": families, "one-way": one_way}
+def strangers():
+    """Others of the same user find the offer before the peer does: a few are only a delay, more end the attempt, none disturbs the talk."""
+    for role in ("connect", "accept"):
+        yield Case("few-strangers", role, extra=["waits"], other_extra=["waits"], strangers=6, switched=1)
+        yield Case("strangers-without-end", role, extra=["waits"], other_extra=["waits"], strangers=0)
+
+
+GROUPS = {"deny": denied, "limits": limited, "hostile": hostile, "killed": killed, "families": families, "one-way": one_way,
+          "strangers": strangers}
 
 
 class Failed(Exception):
@@ -165,6 +175,10 @@ class End:
             self.text += piece
         line, self.text = self.text.split(b"\n", 1)
         return line.decode()
+
+    def go(self):
+        self.process.stdin.write(b"x")
+        self.process.stdin.flush()
 
     def finish(self, end):
         self.process.stdin.close()
@@ -237,7 +251,7 @@ def judge(case, said, summary):
 def run_case(args, case, work):
     summary = work / (case.name + ".json")
     end = time.monotonic() + PATIENCE
-    ends, said = {}, {}
+    ends, said, strangers = {}, {}, None
     try:
         ends["accept"] = End(argv_of(args, case, "accept", [], summary), case.limits if case.victim == "accept" else None)
         first = ends["accept"].line(end)
@@ -245,16 +259,30 @@ def run_case(args, case, work):
             raise Failed(f"accept says {first!r}")
         ends["connect"] = End(argv_of(args, case, "connect", [first[5:]], summary),
                               case.limits if case.victim == "connect" else None)
+        if case.strangers is not None:
+            for role, one in ends.items():
+                if one.line(end) != "ready":
+                    raise Failed(f"{role} is not ready")
+            ends["connect"].go()  # offers, and sleeps for an answer
+            try:
+                strangers = Strangers(int(first[5:]), case.strangers, end)
+            except TimeoutError as late:
+                raise Failed(late) from None
+            ends["accept"].go()
         lines = {role: ends[role].line(end) for role in ("connect", "accept")}
         held = still_open(ends[case.victim].process.pid, summary) if lines[case.victim] else []
         for role, one in ends.items():
             said[role] = (lines[role], *one.finish(end))
             if args.verbose:
                 print(f"--- {role}: {said[role][0]!r}\n{said[role][2]}", end="")
+        if strangers and strangers.nr < (case.strangers or 1):
+            raise Failed(f"only {strangers.nr} strangers came")
         if held:
             raise Failed(f"still open: {held}")
         judge(case, said, summary)
     finally:
+        if strangers:
+            strangers.stop()
         for one in ends.values():
             one.kill()
 
