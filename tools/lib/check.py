@@ -238,9 +238,10 @@ def phases(options):
 
 def main():
     parser = argparse.ArgumentParser(prog='tools/check', add_help=False)
-    parser.add_argument('--quick', action='store_true')
-    parser.add_argument('--all', action='store_true')
-    parser.add_argument('--budget', type=float, default=45)
+    extent = parser.add_mutually_exclusive_group()
+    extent.add_argument('--quick', action='store_true')
+    extent.add_argument('--all', action='store_true')
+    parser.add_argument('--budget', type=float, default=45, metavar='MINUTES')
     options = parser.parse_args()
     # Told to end, it ends what it has started; tools/check prints the last line then.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
