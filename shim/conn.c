@@ -305,6 +305,7 @@ void conn_fork_parent(struct conn *const *held, unsigned nr)
 void conn_fork_child(struct conn *const *held, unsigned nr)
 {
 	lane_lock_fork_child();
+	conn_use_fork_child();
 	for (unsigned i = 0; i < nr; i++) {
 		holder_forget(held[i], -1);
 		for (unsigned h = 0; h < CONN_MAX_HOLDERS; h++) {
@@ -313,7 +314,6 @@ void conn_fork_child(struct conn *const *held, unsigned nr)
 			if (compare_exchange(&held[i]->holder_pid[h], &none, inherit_pid))
 				break;
 		}
-		conn_use_opened(held[i]);
 	}
 }
 

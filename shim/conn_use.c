@@ -35,9 +35,14 @@ int conn_use_init(void)
 
 void conn_use_opened(struct conn *c)
 {
-	store_relaxed(&uses[c->index].nr, 0);
+	/* Not `nr`: a thread that still has the record's former name may be between conn_hold() and its conn_drop(). */
 	store_relaxed(&uses[c->index].closing, 0);
 	store_relaxed(&uses[c->index].flushed, 0);
+}
+
+void conn_use_fork_child(void)
+{
+	sys_call3(SYS_madvise, uses, sizeof(struct use) * CONN_MAX, MADV_DONTNEED);
 }
 
 bool conn_use_flush(struct conn *c)

@@ -14,6 +14,8 @@ struct conn;
 int conn_use_init(void);
 /* This process holds the record from now on. */
 void conn_use_opened(struct conn *c);
+/* In a forked child: the threads that used anything are the parent's. */
+void conn_use_fork_child(void);
 /* The caller holds a lane lock and has found the descriptor to be the connection's. */
 void conn_hold_locked(struct conn *c);
 /* The process is ending: true the first time. */

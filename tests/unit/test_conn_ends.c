@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Ends of a stream on rings: what the program is told is what TCP would have told it. */
 #include "tests/unit/conn_bench.h"
+#include "shim/conn_use.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -295,6 +296,24 @@ static void record_is_given_back_when_the_last_use_is_dropped(void **state)
 	bench_close(&b);
 }
 
+/* A thread that looks by a stale pointer at a record that is taken anew meanwhile. */
+static void late_use_of_a_former_connection_leaves_the_new_one_whole(void **state)
+{
+	struct conn *c = conn_opened(CONN_CONNECTED, false);
+	struct bench b;
+
+	(void)state;
+	assert_non_null(c);
+	conn_discard(c);
+	conn_hold_locked(c);
+	b = on_rings();
+	assert_true(b.a == c || b.b == c);
+	conn_drop(c);
+	bench_close_a(&b);
+	bench_close_b(&b);
+	assert_false(load_relaxed(&c->live));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -315,6 +334,7 @@ int main(void)
 		cmocka_unit_test(full_ring_is_eagain_and_room_makes_it_writable),
 		cmocka_unit_test(receiver_that_cannot_be_rung_is_woken_by_its_socket),
 		cmocka_unit_test(record_is_given_back_when_the_last_use_is_dropped),
+		cmocka_unit_test(late_use_of_a_former_connection_leaves_the_new_one_whole),
 	};
 
 	return cmocka_run_group_tests(tests, bench_setup_group, NULL);
