@@ -176,6 +176,7 @@ def main():
     directory = programs.own_directory('ringway-quickstart.', roomy_directory())
     signal.signal(signal.SIGTERM, out_of_time)
     started, rows, trouble = time.monotonic(), [], None
+    load, cpus = os.getloadavg()[0], len(os.sched_getaffinity(0))
     try:
         for row in measure_all(directory):
             rows.append(row)
@@ -187,6 +188,8 @@ def main():
         part = 'no count' if share is None else f'{share:.1%}'
         print(f'{what:30}{figure(plain):>12}{figure(ring):>12} {unit:6}{ring / plain:>6.2f}x{part:>16}')
     print()
+    if load > cpus / 2:
+        print(f'Other work ran here already (load {load:.1f} on {cpus} CPUs): these figures are rough.')
     if not trouble:
         slow = [what for what, _, _, _, share in rows if share is None or share < 0.5]
         if slow:
