@@ -3,6 +3,7 @@
  */
 #include "tools/tool.h"
 
+#include <errno.h>
 #include <string.h>
 
 static const struct command {
@@ -24,13 +25,13 @@ static void help(FILE *out)
 	fputs("\nEach has a --help of its own; see also ringway(1) and libringway(7).\n", out);
 }
 
-int main(int argc, char **argv)
+static int dispatch(int argc, char **argv)
 {
 	if (argc < 2) {
 		/* What is going on now, if anything is. */
 		if (ps_show_table(stdout) <= 0)
 			help(stdout);
-		return fflush(stdout) ? EXIT_BAD : EXIT_GOOD;
+		return EXIT_GOOD;
 	}
 	for (int i = 0; i < NR_COMMANDS; i++)
 		if (!strcmp(argv[1], commands[i].name))
@@ -45,4 +46,15 @@ int main(int argc, char **argv)
 	}
 	complain("unknown command \"%s\"; see ringway --help", argv[1]);
 	return EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+	int status = dispatch(argc, argv);
+
+	if ((fflush(stdout) || ferror(stdout)) && status == EXIT_GOOD) {
+		complain("cannot write: %s", strerror(errno));
+		return EXIT_BAD;
+	}
+	return status;
 }
