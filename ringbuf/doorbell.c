@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Netlink bells. The smallest receive buffer that the kernel gives holds a handful of rings; a full one
+ * Netlink bells. A small receive buffer holds a handful of rings; a full one
  * means that the sleeper has something to read, which is all that a ring says.
  */
 #include <errno.h>
@@ -56,7 +56,7 @@ int bell_create(uint64_t key, uint32_t *port)
 {
 	struct sockaddr_nl addr = { .nl_family = AF_NETLINK };
 	unsigned addr_len = sizeof(addr);
-	int smallest = 1;
+	int buffer_bytes = 4096; /* some rings that nobody has taken yet: one that finds it full makes no edge */
 	int fd, ret;
 
 	fd = sys_socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_USERSOCK);
@@ -66,7 +66,7 @@ int bell_create(uint64_t key, uint32_t *port)
 	ret = attach_filter(fd, key);
 	if (ret < 0)
 		goto close_fd;
-	ret = sys_setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &smallest, sizeof(smallest));
+	ret = sys_setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof(buffer_bytes));
 	if (ret < 0)
 		goto close_fd;
 	ret = sys_bind(fd, &addr, sizeof(addr));

@@ -37,7 +37,7 @@ struct ring_bells {
 	_Atomic uint32_t nr_threads; /* asleep on it now, counted by themselves once they are armed; sets are not among them */
 };
 
-enum { BELL_CLEAR, BELL_MAYBE, BELL_RUNG };
+enum { BELL_CLEAR, BELL_MAYBE };
 
 /* Counted where it happens, for tests and benchmarks; under the lane's lock but for wakes. */
 struct ring_counts {

@@ -82,16 +82,13 @@ uint32_t ring_rx_notify_slow(struct ring_rx *rx)
 }
 
 /*
- * What an earlier sleep left in the bell. A ring is owed for each ARMED that a waker took away, so where ours still
- * stands there is nothing to take, and no system call is spent on finding that out.
+ * What an earlier sleep left in the bell. Where ARMED stands, because another sleeper has armed since, the ring that ended our
+ * sleep may lie there all the same. Rings that nobody takes would fill the bell, and one that finds it full makes no edge for
+ * an epoll set.
  */
-static unsigned drain_due(const peer_u32 *own_word, struct ring_bells *bells)
+static unsigned drain_due(struct ring_bells *bells)
 {
-	uint32_t due = load_relaxed(&bells->bell_due);
-
-	if (due == BELL_CLEAR || bells->bell_fd < 0)
-		return 0;
-	if (due == BELL_MAYBE && wake_state(load_relaxed(&((peer_u32 *)own_word)->peer_word)) == WAKE_ARMED)
+	if (load_relaxed(&bells->bell_due) == BELL_CLEAR || bells->bell_fd < 0)
 		return 0;
 	return bell_drain(bells->bell_fd);
 }
@@ -101,11 +98,11 @@ static unsigned drain_due(const peer_u32 *own_word, struct ring_bells *bells)
  * to them: another thread may have been woken by it and not have looked at the bell yet, and finding it silent it would
  * sleep on. The one that leaves it does not sleep until the others have taken it up.
  */
-static unsigned drain_unless_others(const peer_u32 *own_word, struct ring_bells *bells, bool something)
+static unsigned drain_unless_others(struct ring_bells *bells, bool something)
 {
 	if (something && load_acquire(&bells->nr_threads))
 		return 0;
-	return drain_due(own_word, bells);
+	return drain_due(bells);
 }
 
 /*
@@ -173,7 +170,7 @@ static void sleep_end(peer_u32 *own_word, struct ring_bells *bells, bool rung)
 	bool others;
 
 	if (rung)
-		store_relaxed(&bells->bell_due, BELL_RUNG);
+		store_relaxed(&bells->bell_due, BELL_MAYBE);
 	disarm(own_word, &others);
 }
 
@@ -187,7 +184,7 @@ bool ring_rx_sleep_begin_past(struct ring_rx *rx, uint64_t tail_pos)
 	peer_u32 *word = &rx->ctl->rx_state.wake;
 	bool was_clear = load_relaxed(&rx->bells.bell_due) == BELL_CLEAR;
 	bool unread = peer_read_u64(&rx->front->tail_pos) != load_unlocked(&rx->head_pos);
-	unsigned drained = drain_unless_others(word, &rx->bells, unread);
+	unsigned drained = drain_unless_others(&rx->bells, unread);
 	bool was_polling;
 
 	store_relaxed(&rx->streak, 0);
@@ -210,7 +207,7 @@ bool ring_tx_sleep_begin(struct ring_tx *tx, size_t want)
 {
 	peer_u32 *word = &tx->ctl->tx_state.wake;
 	bool was_clear = load_relaxed(&tx->bells.bell_due) == BELL_CLEAR;
-	unsigned drained = drain_due(word, &tx->bells);
+	unsigned drained = drain_due(&tx->bells);
 	uint64_t queued;
 
 	arm(word, &tx->bells, &tx->counts);
@@ -231,7 +228,7 @@ bool ring_tx_sleep_begin_words(struct ring_tx *tx)
 	bool was_clear = load_relaxed(&tx->bells.bell_due) == BELL_CLEAR;
 	uint64_t queued = load_unlocked(&tx->tail_pos) - peer_read_u64(&tx->ctl->rx.head_pos);
 	bool room = tx->mask + 1 - queued >= ring_tx_low_water(tx, SIZE_MAX);
-	unsigned drained = drain_unless_others(word, &tx->bells, room);
+	unsigned drained = drain_unless_others(&tx->bells, room);
 
 	arm(word, &tx->bells, &tx->counts);
 	if (peer_read_u32(&tx->ctl->rx_state.wake) & WAKE_ATTN_MASK) {

@@ -79,6 +79,7 @@ struct lane_rx {
 	_Atomic uint8_t shut;	/* shutdown(SHUT_RD) was called */
 	uint8_t proven;		/* the frame came: what lies in the ring is the TCP peer's */
 	_Atomic uint8_t told_end;	/* the peer has said, in the segment, that it ends its stream or goes */
+	_Atomic uint8_t unlooked;	/* a look did not get the lock: what called for it is still to be seen */
 	_Atomic uint8_t dead;	/* the stream cannot be trusted any more: the kernel's socket is not read again */
 	_Atomic int32_t in_calls;
 	_Atomic uint64_t tcp_bytes;	/* program bytes taken from the kernel */
@@ -369,7 +370,10 @@ static inline void conn_thread_wakes(struct conn *c, short want)
 		fetch_sub(&c->link.tx.bells.nr_threads, 1);
 }
 
-/* The peer asks this end to look: at the switch's words or at the kernel's socket. Two loads; conn_frames_try() answers. */
+/*
+ * The peer asks this end to look, at the switch's words or at the kernel's socket, or a look was put off because the lane was
+ * locked. A few loads; conn_frames_try() answers.
+ */
 bool conn_attention(const struct conn *c);
 /* Of one lane, linked. */
 bool conn_rx_attention(const struct conn *c);

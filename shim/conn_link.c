@@ -116,6 +116,11 @@ bool conn_rx_attention(const struct conn *c)
 	return peer_read_u32(&c->link.rx.ctl->tx_state.wake) & WAKE_ATTN_MASK;
 }
 
+static bool unlooked(const struct conn *c)
+{
+	return load_relaxed(&((struct conn *)c)->rx.unlooked);
+}
+
 bool conn_tx_attention(const struct conn *c)
 {
 	return peer_read_u32(&c->link.tx.ctl->rx_state.wake) & WAKE_ATTN_MASK;
@@ -123,7 +128,7 @@ bool conn_tx_attention(const struct conn *c)
 
 bool conn_attention(const struct conn *c)
 {
-	return conn_is_linked(c) && (conn_rx_attention(c) || conn_tx_attention(c));
+	return conn_is_linked(c) && (conn_rx_attention(c) || conn_tx_attention(c) || unlooked(c));
 }
 
 uint32_t conn_take_rx_attention(struct conn *c)
@@ -183,6 +188,7 @@ int conn_frames_locked(struct conn *c, int fd)
 
 	if (!load_relaxed(&c->linked))
 		return 0;
+	store_relaxed(&c->rx.unlooked, 0);
 	conn_take_rx_attention(c);
 	switch_acknowledge(c, fd);
 	switch ((enum rx_state)load_relaxed(&c->rx.state)) {
@@ -203,8 +209,14 @@ int conn_frames_try(struct conn *c, int fd)
 {
 	int r;
 
-	if (!lane_trylock(&c->rx.lock, load_relaxed(&c->shared)))
+	if (!lane_trylock(&c->rx.lock, load_relaxed(&c->shared))) {
+		/*
+		 * Whoever has it may have looked before the frame or the end came that the caller was told of, and the kernel
+		 * tells of each but once.
+		 */
+		store_relaxed(&c->rx.unlooked, 1);
 		return -EBUSY;
+	}
 	r = conn_frames_locked(c, fd);
 	lane_unlock(&c->rx.lock);
 	return r;
@@ -252,7 +264,7 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 	conn_take_tx_attention(c);
 	if (kernel & POLLRDHUP && conn_tx_on_ring(c))
 		conn_peer_ended(c);
-	if (kernel & (POLLIN | POLLRDHUP | POLLHUP | POLLERR) || conn_rx_attention(c))
+	if (kernel & (POLLIN | POLLRDHUP | POLLHUP | POLLERR) || conn_rx_attention(c) || unlooked(c))
 		conn_frames_try(c, fd);
 	/* The kernel's send would fail: so shall ours, whatever room there is. */
 	if (kernel & POLLHUP && conn_tx_on_ring(c))

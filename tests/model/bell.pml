@@ -38,7 +38,6 @@ byte due;		/* bell_due: may the bell be readable? */
 byte nr_threads;	/* asleep on the bell by their own count, or about to be */
 #define BELL_CLEAR 0
 #define BELL_MAYBE 1
-#define BELL_RUNG 2
 /* Store buffers */
 byte tail_buffered;	/* the sender's; equal to tail when empty */
 byte wake_buffered[RECEIVERS] = NONE;	/* only where a mutation makes the arming a plain store */
@@ -109,9 +108,8 @@ inline enter_polling(i)
 inline drain_due()
 {
 	drained = false;
-	a = due;
 	if
-	:: a == BELL_CLEAR || a == BELL_MAYBE && wake == ARMED
+	:: due == BELL_CLEAR
 	:: else -> d_step { drained = bell > 0; bell = 0 }
 	fi
 }
@@ -216,7 +214,7 @@ inline sleep_counted(news, over)
 	:: else ->
 #endif
 	(bell > 0 || over);
-	due = (bell > 0 -> BELL_RUNG : due);
+	due = (bell > 0 -> BELL_MAYBE : due);
 #ifndef MUT_COUNTED_WITHOUT_LOOK
 	fi;
 #endif
@@ -247,7 +245,7 @@ inline wait_for_bytes(i, over)
 		sleep_counted(head < tail, over);
 #else
 		(bell > 0 || over);
-		due = (bell > 0 -> BELL_RUNG : due);
+		due = (bell > 0 -> BELL_MAYBE : due);
 #endif
 #ifdef MUT_DRAIN_ON_WAKING
 		bell = 0;

@@ -98,10 +98,11 @@ static void drains_only_what_may_have_been_rung(void **state)
 	struct ring_rx *rx = &pair->attacher.rx;
 	uint64_t drains = load_relaxed(&bell_counts.drains);
 
-	/* Never armed, then armed and not rung: nothing to take. */
-	assert_false(ring_rx_sleep_begin(rx));
+	/* Never armed: nothing to take. Beside another sleeper: a ring for that one may be on its way. */
 	assert_false(ring_rx_sleep_begin(rx));
 	assert_int_equal(load_relaxed(&bell_counts.drains), drains);
+	assert_false(ring_rx_sleep_begin(rx));
+	assert_int_equal(load_relaxed(&bell_counts.drains), ++drains);
 	/* Rung: taken by the next sleep, which is then a real one. */
 	send_bytes(pair, 1);
 	ring_rx_sleep_end(rx, true);
@@ -122,6 +123,22 @@ static void drains_only_what_may_have_been_rung(void **state)
 	take_bytes(pair, 1);
 	assert_false(ring_rx_sleep_begin(&pair->attacher.rx));
 	assert_int_equal(load_relaxed(&bell_counts.drains), drains);
+	pair_close(pair);
+}
+
+/* A ring is sent a moment after ARMED was taken away, and another sleeper may have armed in between. */
+static void a_late_ring_is_taken_by_the_next_who_arms(void **state)
+{
+	struct pair *pair = pair_open(FIXTURE_RING_BYTES);
+	struct ring_rx *rx = &pair->attacher.rx;
+
+	assert_false(ring_rx_sleep_begin(rx));
+	assert_int_equal(bell_ring(pair->creator.tx.bells.bell_fd, &pair->creator.tx.bells.peer), 0);
+	assert_false(ring_rx_sleep_begin(rx));
+	assert_int_equal(rx_word(pair), WAKE_ARMED | 2 * WAKE_SLEEPER);
+	assert_false(readable(rx->bells.bell_fd, 0));
+	ring_rx_sleep_end(rx, false);
+	ring_rx_sleep_end(rx, false);
 	pair_close(pair);
 }
 
@@ -514,6 +531,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rings_once_for_an_armed_receiver),
 		cmocka_unit_test(rings_nobody_who_is_awake),
+		cmocka_unit_test(a_late_ring_is_taken_by_the_next_who_arms),
 		cmocka_unit_test(does_not_sleep_on_what_is_there),
 		cmocka_unit_test(does_not_sleep_on_a_lie),
 		cmocka_unit_test(drains_only_what_may_have_been_rung),
