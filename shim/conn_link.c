@@ -282,9 +282,9 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 		if (c->rx.stash_len || conn_rx_ended(c))
 			ready |= want & READ_EVENTS;
 	}
+	/* The look may have met an end or a reset that came after the kernel was asked: then all that it means is told at once. */
 	if (load_relaxed(&c->rx.pending_errno))
-		ready |= POLLERR;
-	/* The look may have met an end that came after the kernel was asked: then all that it means is told at once. */
+		ready |= POLLERR | POLLHUP | (want & POLLRDHUP);
 	if (load_relaxed(&c->rx.state) == RX_ENDED)
 		ready |= (want & POLLRDHUP) | (load_relaxed(&c->tx.state) == TX_SHUT ? POLLHUP : 0);
 	if (conn_tx_on_ring(c)) {

@@ -82,6 +82,18 @@ static void close_with_bytes_unread_is_a_reset(void **state)
 	bench_close(&b);
 }
 
+static void reset_that_came_after_the_kernel_was_asked_is_told_whole(void **state)
+{
+	struct bench b = on_rings();
+
+	(void)state;
+	assert_sends(b.a, b.a_fd, "nobody reads this");
+	bench_close_b(&b);
+	assert_int_equal(conn_ready(b.a, b.a_fd, POLLIN | POLLRDHUP, POLLIN), POLLIN | POLLRDHUP | POLLERR | POLLHUP);
+	assert_int_equal(conn_ready(b.a, b.a_fd, POLLOUT, POLLIN), POLLOUT | POLLERR | POLLHUP);
+	bench_close(&b);
+}
+
 static void close_before_the_frame_was_read_is_a_reset_if_bytes_follow_it(void **state)
 {
 	struct bench b = bench_open();
@@ -321,6 +333,7 @@ int main(void)
 		cmocka_unit_test(end_that_came_after_the_kernel_was_asked_is_told_whole),
 		cmocka_unit_test(close_leaves_the_tail_to_the_reader),
 		cmocka_unit_test(close_with_bytes_unread_is_a_reset),
+		cmocka_unit_test(reset_that_came_after_the_kernel_was_asked_is_told_whole),
 		cmocka_unit_test(close_before_the_frame_was_read_is_a_reset_if_bytes_follow_it),
 		cmocka_unit_test(send_after_the_peers_close_succeeds_once),
 		cmocka_unit_test(urgent_byte_to_a_peer_that_is_gone_is_a_broken_pipe),
