@@ -91,4 +91,32 @@ static inline int exit_status(pid_t pid)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
+/* The lane on which the creator sends: its wake words, a publication with the look that belongs to it, and a read. */
+#define QUARTER (FIXTURE_RING_BYTES / 4)
+
+static inline uint32_t rx_word(const struct pair *pair)
+{
+	return peer_read_u32(&pair->attacher.rx.ctl->rx_state.wake);
+}
+
+static inline uint32_t tx_word(const struct pair *pair)
+{
+	return peer_read_u32(&pair->creator.tx.ctl->tx_state.wake);
+}
+
+static inline uint32_t send_bytes(struct pair *pair, size_t len)
+{
+	static const uint8_t bytes[FIXTURE_RING_BYTES];
+
+	assert_int_equal(ring_write(&pair->creator.tx, bytes, len), len);
+	return ring_tx_notify(&pair->creator.tx);
+}
+
+static inline void take_bytes(struct pair *pair, size_t len)
+{
+	uint8_t bytes[FIXTURE_RING_BYTES];
+
+	assert_int_equal(ring_read(&pair->attacher.rx, bytes, len), len);
+}
+
 #endif

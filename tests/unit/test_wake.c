@@ -1,34 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "ring_fixture.h"
 
-#define QUARTER (FIXTURE_RING_BYTES / 4)
-
-static uint32_t rx_word(const struct pair *pair)
-{
-	return peer_read_u32(&pair->attacher.rx.ctl->rx_state.wake);
-}
-
-static uint32_t tx_word(const struct pair *pair)
-{
-	return peer_read_u32(&pair->creator.tx.ctl->tx_state.wake);
-}
-
-/* A publication and the look that belongs to it. */
-static uint32_t send_bytes(struct pair *pair, size_t len)
-{
-	static const uint8_t bytes[FIXTURE_RING_BYTES];
-
-	assert_int_equal(ring_write(&pair->creator.tx, bytes, len), len);
-	return ring_tx_notify(&pair->creator.tx);
-}
-
-static void take_bytes(struct pair *pair, size_t len)
-{
-	uint8_t bytes[FIXTURE_RING_BYTES];
-
-	assert_int_equal(ring_read(&pair->attacher.rx, bytes, len), len);
-}
-
 /* So many reads in a row that the receiver polls. */
 static void make_polling(struct pair *pair)
 {
