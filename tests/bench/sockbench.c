@@ -3,7 +3,7 @@
  * What a program sees: plain socket calls, timed. The same binary runs on kernel TCP and, preloaded, under Ringway; `run`
  * does both in turn and compares.
  *
- *	sockbench MODE COUNT
+ *	sockbench MODE COUNT                 COUNT operations a batch
  *
  * The process is the client; it starts itself again as the server ("sockbench --serve MODE COUNT"), with its own environment or, for
  * the modes that need a peer without Ringway, without the preload. The server dies with the client. Prints numbers that `run` knows,
@@ -31,6 +31,27 @@ uint64_t now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static int in_order(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+double median_batch(void (*batch)(int arg, uint64_t count), int arg, uint64_t count)
+{
+	double ns[BATCHES];
+
+	for (int i = 0; i < BATCHES; i++) {
+		uint64_t start = now_ns();
+
+		batch(arg, count);
+		ns[i] = (double)(now_ns() - start) / (double)count;
+	}
+	qsort(ns, BATCHES, sizeof(ns[0]), in_order);
+	return ns[BATCHES / 2];
 }
 
 void send_all(int fd, const void *buf, size_t len)

@@ -17,10 +17,17 @@
 
 #define MESSAGE 8
 #define WARM_UP 3000
+/*
+ * A figure is the median of so many batches, so that what interrupts a few of them does not count. A server that has to know goes through
+ * as many, and one to warm up.
+ */
+#define BATCHES 50
 
 /* Ends the program, with errno's word. */
 _Noreturn void die(const char *what);
 uint64_t now_ns(void);
+/* Calls of `batch`, each of which does `count` operations: the median of nanoseconds for one. */
+double median_batch(void (*batch)(int arg, uint64_t count), int arg, uint64_t count);
 
 void send_all(int fd, const void *buf, size_t len);
 /* false at the end of the stream. */

@@ -32,12 +32,9 @@ void round_trips(int fd, uint64_t count)
 void pingpong_client(uint16_t port, uint64_t count)
 {
 	int fd = connect_to(port);
-	uint64_t start;
 
 	round_trips(fd, WARM_UP);
-	start = now_ns();
-	round_trips(fd, count);
-	printf("%.1f\n", (double)(now_ns() - start) / (double)count);
+	printf("%.1f\n", median_batch(round_trips, fd, count));
 }
 
 void pingpong_server(int listener, uint64_t count)
@@ -46,42 +43,38 @@ void pingpong_server(int listener, uint64_t count)
 }
 
 /*
- * ---- One way. The server says when it has everything. ----
+ * ---- One way. The server says when it has a batch. ----
  */
 
-static uint64_t warm_up(size_t len)
+static size_t one_way_len;
+
+static void one_way(int fd, uint64_t count)
 {
-	return len == LARGE ? WARM_UP / 10 : WARM_UP;
+	uint8_t done;
+
+	for (uint64_t i = 0; i < count; i++) {
+		memcpy(large, &i, sizeof(i));
+		send_all(fd, large, one_way_len);
+	}
+	if (!recv_all(fd, &done, 1))
+		die("no end");
 }
 
 static void one_way_client(uint16_t port, uint64_t count, size_t len)
 {
 	int fd = connect_to(port);
-	uint64_t start;
-	uint8_t done;
 
-	for (int round = 0; round < 2; round++) {
-		uint64_t todo = round ? count : warm_up(len);
-
-		start = now_ns();
-		for (uint64_t i = 0; i < todo; i++) {
-			memcpy(large, &i, sizeof(i));
-			send_all(fd, large, len);
-		}
-		if (!recv_all(fd, &done, 1))
-			die("no end");
-	}
-	printf("%.2f\n", (double)(now_ns() - start) / (double)count);
+	one_way_len = len;
+	one_way(fd, count);
+	printf("%.2f\n", median_batch(one_way, fd, count));
 }
 
 static void one_way_server(int listener, uint64_t count, size_t len)
 {
 	int fd = accept_from(listener);
 
-	for (int round = 0; round < 2; round++) {
-		uint64_t todo = round ? count : warm_up(len), i, got;
-
-		for (i = 0; i < todo; i++) {
+	for (int batch = 0; batch < 1 + BATCHES; batch++) {
+		for (uint64_t i = 0, got; i < count; i++) {
 			if (!recv_all(fd, large, len))
 				die("end in the middle");
 			memcpy(&got, large, sizeof(got));
@@ -116,20 +109,20 @@ void large_server(int listener, uint64_t count)
  * ---- Short connections: one question, one answer ----
  */
 
-void short_client(uint16_t port, uint64_t count)
+static void short_connections(int port, uint64_t count)
 {
-	uint64_t start = 0;
+	for (uint64_t i = 0; i < count; i++) {
+		int fd = connect_to((uint16_t)port);
 
-	for (uint64_t i = 0; i < count + 100; i++) {
-		int fd;
-
-		if (i == 100)
-			start = now_ns();
-		fd = connect_to(port);
 		round_trips(fd, 1);
 		close(fd);
 	}
-	printf("%.1f\n", (double)(now_ns() - start) / (double)count);
+}
+
+void short_client(uint16_t port, uint64_t count)
+{
+	short_connections(port, count);
+	printf("%.1f\n", median_batch(short_connections, port, count));
 }
 
 void short_server(int listener, uint64_t count)

@@ -8,47 +8,24 @@
 #include <sys/syscall.h>
 
 /*
- * ---- Calls on a connection that stays on TCP: a receive that finds nothing, and a send. The median of many short batches, so that
- * what interrupts a few of them does not count. ----
+ * ---- Calls on a connection that stays on TCP: a receive that finds nothing, and a send ----
  */
-#define BATCHES 50
 
-static int in_order(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static void receive_nothing(int fd)
+static void receive_nothing(int fd, uint64_t count)
 {
 	uint8_t message[MESSAGE];
 
-	if (recv(fd, message, MESSAGE, MSG_DONTWAIT) != -1)
-		die("something came");
+	for (uint64_t i = 0; i < count; i++)
+		if (recv(fd, message, MESSAGE, MSG_DONTWAIT) != -1)
+			die("something came");
 }
 
-static void send_one(int fd)
+static void send_many(int fd, uint64_t count)
 {
 	static const uint8_t message[MESSAGE];
 
-	send_all(fd, message, MESSAGE);
-}
-
-static double median_batch(void (*call)(int fd), int fd, uint64_t count)
-{
-	double ns[BATCHES];
-
-	count = count / BATCHES + 1;
-	for (int batch = 0; batch < BATCHES; batch++) {
-		uint64_t start = now_ns();
-
-		for (uint64_t i = 0; i < count; i++)
-			call(fd);
-		ns[batch] = (double)(now_ns() - start) / (double)count;
-	}
-	qsort(ns, BATCHES, sizeof(ns[0]), in_order);
-	return ns[BATCHES / 2];
+	for (uint64_t i = 0; i < count; i++)
+		send_all(fd, message, MESSAGE);
 }
 
 void plain_client(uint16_t port, uint64_t count)
@@ -60,13 +37,12 @@ void plain_client(uint16_t port, uint64_t count)
 	for (int i = 0; i < 20; i++) {
 		struct timespec pause = { .tv_nsec = 20000000 };
 
-		for (int j = 0; j < 1000; j++)
-			receive_nothing(fd);
-		send_one(fd);
+		receive_nothing(fd, 1000);
+		send_many(fd, 1);
 		nanosleep(&pause, NULL);
 	}
 	nothing = median_batch(receive_nothing, fd, count);
-	printf("%.2f %.2f\n", nothing, median_batch(send_one, fd, count / 4));
+	printf("%.2f %.2f\n", nothing, median_batch(send_many, fd, count / 4 + 1));
 }
 
 void plain_server(int listener, uint64_t count)
@@ -81,7 +57,7 @@ void plain_server(int listener, uint64_t count)
 /*
  * ---- One busy connection beside COUNT idle ones, all in one epoll set at both ends ----
  */
-#define EPOLL_ROUNDS 20000
+#define EPOLL_ROUNDS 1000
 
 static void raise_nofile(void)
 {
@@ -113,9 +89,12 @@ static int ready(int set)
 	return event.data.fd;
 }
 
-static void epoll_rounds(int set, int fd, uint64_t count)
+static int busy_fd;
+
+static void epoll_rounds(int set, uint64_t count)
 {
 	uint64_t message;
+	int fd = busy_fd;
 
 	for (uint64_t i = 0; i < count; i++) {
 		send_all(fd, &i, MESSAGE);
@@ -126,18 +105,15 @@ static void epoll_rounds(int set, int fd, uint64_t count)
 
 void idle_client(uint16_t port, uint64_t count)
 {
-	int set = epoll_create1(EPOLL_CLOEXEC), fd;
-	uint64_t start, i;
+	int set = epoll_create1(EPOLL_CLOEXEC);
 
 	raise_nofile();
-	for (i = 0; i < count; i++)
+	for (uint64_t i = 0; i < count; i++)
 		watch(set, connect_to(port));
-	fd = connect_to(port);
-	watch(set, fd);
-	epoll_rounds(set, fd, WARM_UP);
-	start = now_ns();
-	epoll_rounds(set, fd, EPOLL_ROUNDS);
-	printf("%.1f\n", (double)(now_ns() - start) / EPOLL_ROUNDS);
+	busy_fd = connect_to(port);
+	watch(set, busy_fd);
+	epoll_rounds(set, WARM_UP);
+	printf("%.1f\n", median_batch(epoll_rounds, set, EPOLL_ROUNDS));
 }
 
 void idle_server(int listener, uint64_t count)
