@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The part of tools/check that builds, runs the tests and sums up. Every step is bounded, see class Jail."""
 import argparse
+import collections
 import json
 import os
 import re
@@ -111,10 +112,10 @@ class Tally:
             self.failed.append(f'{name}: {why}')
             say(f'  FAILED {name}: {why}')
 
-    def unsteady_pass(self, name):
+    def unsteady_pass(self, name, why):
         self.passed += 1
-        self.unsteady.append(name)
-        say(f'  UNSTEADY {name}: failed once, passed alone')
+        self.unsteady.append(f'{name}: first {why}')
+        say(f'  UNSTEADY {name}: first {why}; passed when tried again alone')
 
     def skip(self, phase, name):
         if name in self.allowed:
@@ -131,18 +132,18 @@ def tail_of(path, lines):
         return ''
 
 
-def build(jail, tally, name, options, env):
+def build(jail, tally, what):
     """Configure and compile into build-check/NAME; true if that worked."""
-    directory = os.path.join(BUILDS, name)
+    name, directory = what.name, os.path.join(BUILDS, what.name)
     say(f'== {name}: build')
     if not os.path.exists(os.path.join(directory, 'build.ninja')):
         shutil.rmtree(directory, ignore_errors=True)
-        report = jail.run(f'{name}-setup', ['meson', 'setup', *options, directory, TOP], 120, env)
+        report = jail.run(f'{name}-setup', ['meson', 'setup', *what.setup, directory, TOP], 120, what.env)
         if not report or report['status'] != 0:
             say(tail_of(os.path.join(LOGS, f'{name}-setup.log'), 30))
             tally.check(False, f'{name} setup', 'timed out' if report and report['timed_out'] else 'meson setup failed')
             return False
-    report = jail.run(f'{name}-build', ['ninja', '-C', directory], BUILD_LIMIT, env)
+    report = jail.run(f'{name}-build', ['ninja', '-C', directory], BUILD_LIMIT, what.env)
     good = bool(report) and report['status'] == 0
     if not good:
         say(tail_of(os.path.join(LOGS, f'{name}-build.log'), 60))
@@ -151,13 +152,13 @@ def build(jail, tally, name, options, env):
 
 
 def tests_of(directory, suites):
-    """{name as meson prints it: suite/name} of the tests in these suites (None: all)."""
+    """{name as meson prints it: suite/name} of the tests in these suites (None: all but the long ones)."""
     out = subprocess.run(['meson', 'introspect', '--tests', directory], stdin=subprocess.DEVNULL, capture_output=True,
                          timeout=60, check=True).stdout
     names = {}
     for test in json.loads(out):
         suite = test['suite'][0].partition(':')[2] or test['suite'][0] if test['suite'] else ''
-        if suites is None or suite in suites:
+        if suite in suites if suites else suite != 'long':
             names[test['name']] = f'{suite}/{test["name"]}'
     return names
 
@@ -180,14 +181,22 @@ def read_results(directory, seen):
     return results
 
 
-def run_tests(jail, tally, name, suites, limit, env, multiplier):
-    directory = os.path.join(BUILDS, name)
-    expected = tests_of(directory, suites)
-    say(f'== {name}: {len(expected)} tests, at most {int(min(limit, max(jail.left(), 0)))} s')
+def keep_output(phase, test, output):
+    """The output of a test that failed, where a second try does not write over it; the name of the file."""
+    path = os.path.join(LOGS, f'{phase}-{test}.failed.log')
+    with open(path, 'w', encoding='utf-8') as f:
+        f.write(output)
+    return os.path.relpath(path, TOP)
+
+
+def run_tests(jail, tally, phase):
+    name, directory, env = phase.name, os.path.join(BUILDS, phase.build.name), phase.build.env
+    expected = tests_of(directory, phase.suites)
+    say(f'== {name}: {len(expected)} tests, at most {int(min(phase.limit, max(jail.left(), 0)))} s')
     if not expected:
         return
-    command = ['meson', 'test', '-C', directory, '--no-rebuild', '--num-processes', '2', '-t', str(multiplier)]
-    for suite in suites or []:
+    command = ['meson', 'test', '-C', directory, '--no-rebuild', '-t', str(phase.multiplier)]
+    for suite in phase.suites or []:
         if any(full.startswith(suite + '/') for full in expected.values()):
             command += ['--suite', suite]
     log = os.path.join(directory, 'meson-logs', 'testlog.json')
@@ -205,7 +214,7 @@ def run_tests(jail, tally, name, suites, limit, env, multiplier):
         say(f'  {name} {index}/{count} {result} {expected.get(test, test)} {seconds} s')
         return True
 
-    report = jail.run(f'{name}-tests', command, limit, env, on_line)
+    report = jail.run(f'{name}-tests', command + ['--num-processes', '2'], phase.limit, env, on_line)
     results = read_results(directory, seen)
     failed = []
     for test, full in expected.items():
@@ -220,69 +229,82 @@ def run_tests(jail, tally, name, suites, limit, env, multiplier):
         else:
             if output:
                 say('\n'.join('    | ' + line for line in output.splitlines()[-40:]))
-            failed.append((test, full, result))
-    for i, (test, full, result) in enumerate(failed):
+            failed.append((test, full, f'{result.lower()}, see {keep_output(name, test, output)}'))
+    for i, (test, full, why) in enumerate(failed):
         # A few may owe it to other load on the machine: each gets one more try, alone, and is named at the end all the same.
-        command = ['meson', 'test', '-C', directory, '--no-rebuild', '-t', str(multiplier), test]
-        again = jail.run(f'{name}-again-{i}', command, AGAIN_LIMIT, env) if len(failed) <= AGAIN_MOST else None
+        again = None
+        if len(failed) <= AGAIN_MOST:
+            again = jail.run(f'{name}-again-{i}', command + [test], AGAIN_LIMIT * phase.multiplier, env)
         if again and again['status'] == 0 and not again['timed_out']:
-            tally.unsteady_pass(f'{name} {full}')
+            tally.unsteady_pass(f'{name} {full}', why)
         else:
-            tally.check(False, f'{name} {full}', result.lower())
+            tally.check(False, f'{name} {full}', why)
     if not report:
         tally.check(False, f'{name} tests', 'the phase had to be killed')
         return
     if report['timed_out']:
-        tally.check(False, f'{name} tests', f'stopped after {limit} s')
+        tally.check(False, f'{name} tests', f'stopped after {phase.limit} s')
     left = [f'process {p}' for p in report['processes']] + report['files'] + [f'socket {s}' for s in report['sockets']]
     tally.check(not left or report['timed_out'], f'{name} leaves nothing behind', ', '.join(left))
 
 
+# A build is a directory below build-check, meson's options, and an environment.
+Build = collections.namedtuple('Build', 'name setup env')
+# Its tests: suites (None: all but the long ones), the limit of the phase in seconds, what meson multiplies time-outs by.
+Phase = collections.namedtuple('Phase', 'name build suites limit multiplier')
+
+
 def phases(options):
-    """Rows: build directory, meson options, environment, suites (None: all), limit of its tests, timeout multiplier."""
-    gcc, clang = {'CC': 'gcc'}, {'CC': 'clang'}
+    gcc, clang = Build('gcc', [], {'CC': 'gcc'}), Build('clang', [], {'CC': 'clang'})
+    asan = Build('asan', ['-Db_sanitize=address,undefined', '-Dbuildtype=debugoptimized'], {'CC': 'gcc', **SANITIZER})
+    sanitized = ['unit', 'conformance', 'fault']
     if options.quick:
-        return [('gcc', [], gcc, ['unit', 'surface', 'check'], 400, 1)]
-    sanitize = ['-Db_sanitize=address,undefined', '-Dbuildtype=debugoptimized']
-    return [
-        ('gcc', [], gcc, None, 900, 1),
-        ('clang', [], clang, None if options.all else ['unit', 'surface'], 900 if options.all else 300, 1),
-        ('asan', sanitize, {**gcc, **SANITIZER}, ['unit', 'conformance', 'fault'], 600, 3),
-    ]
+        return [Phase('gcc', gcc, ['unit', 'surface', 'check'], 400, 1)]
+    if not options.all:
+        return [Phase('gcc', gcc, None, 900, 1), Phase('clang', clang, ['unit', 'surface'], 300, 1),
+                Phase('asan', asan, sanitized, 600, 3)]
+    return [Phase('gcc', gcc, None, 1500, 2), Phase('clang', clang, None, 1500, 2), Phase('asan', asan, sanitized, 1500, 4),
+            Phase('gcc-long', gcc, ['long'], 2400, 3), Phase('clang-long', clang, ['long'], 2400, 3),
+            Phase('asan-long', asan, ['long'], 3000, 5)]
 
 
 def main():
-    parser = argparse.ArgumentParser(prog='tools/check', add_help=False)
+    parser = argparse.ArgumentParser(prog='tools/check', add_help=False, allow_abbrev=False)
     extent = parser.add_mutually_exclusive_group()
     extent.add_argument('--quick', action='store_true')
     extent.add_argument('--all', action='store_true')
-    parser.add_argument('--budget', type=float, default=45, metavar='MINUTES')
+    parser.add_argument('--budget', type=float, metavar='MINUTES')
     options = parser.parse_args()
+    budget = options.budget or (180 if options.all else 45)
     # Told to end, it ends what it has started; tools/check prints the last line then.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     started = time.monotonic()
     os.makedirs(LOGS, exist_ok=True)
-    jail, tally = Jail(started + options.budget * 60, LOGS), Tally()
+    jail, tally = Jail(started + budget * 60, LOGS), Tally()
     try:
-        for name, setup, env, suites, limit, multiplier in phases(options):
+        built = {}
+        for phase in phases(options):
             try:
+                late = f'not run: the budget of {budget:g} minutes is used up'
+                if jail.left() >= 10 and phase.build.name not in built:
+                    built[phase.build.name] = False
+                    built[phase.build.name] = build(jail, tally, phase.build)
                 if jail.left() < 10:
-                    tally.check(False, name, f'not run: the budget of {options.budget:g} minutes is used up')
-                elif build(jail, tally, name, setup, env):
-                    if jail.left() < 10:
-                        tally.check(False, f'{name} tests', f'not run: the budget of {options.budget:g} minutes is used up')
-                    else:
-                        run_tests(jail, tally, name, suites, limit, env, multiplier)
+                    tally.check(False, f'{phase.name} tests', late)
+                elif built[phase.build.name]:
+                    run_tests(jail, tally, phase)
             except (OSError, ValueError, subprocess.SubprocessError) as error:
-                tally.check(False, name, f'{type(error).__name__}: {error}')
+                tally.check(False, phase.name, f'{type(error).__name__}: {error}')
     finally:
         jail.close()
     minutes, seconds = divmod(int(time.monotonic() - started), 60)
     say(f'== took {minutes} min {seconds} s; logs in {os.path.relpath(LOGS, TOP)}')
-    for row in tally.unsteady:
-        say(f'  unsteady: {row}')
     for row in tally.failed:
-        say(f'  failed: {row}')
+        say(f'  FAILED {row}')
+    for row in tally.unsteady:
+        say(f'  UNSTEADY {row}')
+    if tally.unsteady:
+        say(f'{len(tally.unsteady)} of the passed failed at first, and passed when tried again alone: see UNSTEADY above')
     say(f'{tally.passed} passed, {len(tally.failed)} failed, {tally.skipped} skipped')
     return 1 if tally.failed else 0
 
