@@ -15,25 +15,40 @@
 #include "shim/fdtab.h"
 #include "shim/guard.h"
 
+/*
+ * Streams over rings, few or none. Entries are used again and never freed, so that the list can be walked without a lock: one would
+ * be found locked by the child of a fork that came in between, or by a signal handler.
+ */
 struct stream {
-	FILE *file;
+	FILE *_Atomic file;	/* NULL: none, or not yet */
+	_Atomic int taken;
 	int fd;
 	struct stream *next;
 };
 
-/* Streams over rings, few or none. */
 static struct stream *_Atomic streams;
-static _Atomic int streams_lock;
 
-static void lock_streams(void)
+static struct stream *take_stream(void)
 {
-	while (exchange(&streams_lock, 1))
-		cpu_relax();
+	struct stream *stream;
+
+	for (stream = load_acquire(&streams); stream; stream = stream->next)
+		if (exchange(&stream->taken, 1) == 0)
+			return stream;
+	stream = calloc(1, sizeof(*stream));
+	if (!stream)
+		return NULL;
+	store_relaxed(&stream->taken, 1);
+	stream->next = load_relaxed(&streams);
+	while (!compare_exchange(&streams, &stream->next, stream))
+		;
+	return stream;
 }
 
-static void unlock_streams(void)
+static void give_stream_back(struct stream *stream)
 {
-	store_release(&streams_lock, 0);
+	store_relaxed(&stream->file, NULL);
+	store_release(&stream->taken, 0);
 }
 
 static ssize_t stream_read(void *cookie, char *buf, size_t len)
@@ -56,39 +71,29 @@ static int stream_seek(void *cookie, off64_t *pos, int whence)
 
 static int stream_close(void *cookie)
 {
-	struct stream *stream = cookie, **at;
-	struct stream *first;
-	int result = close(stream->fd);
+	struct stream *stream = cookie;
+	int fd = stream->fd;
 
-	lock_streams();
-	first = load_relaxed(&streams);
-	for (at = &first; *at != stream; at = &(*at)->next)
-		;
-	*at = stream->next;
-	store_release(&streams, first);
-	unlock_streams();
-	free(stream);
-	return result;
+	give_stream_back(stream);
+	return close(fd);
 }
 
 static FILE *open_stream(int fd, const char *mode)
 {
 	static const cookie_io_functions_t functions = { stream_read, stream_write, stream_seek, stream_close };
-	struct stream *stream = malloc(sizeof(*stream));
+	struct stream *stream = take_stream();
+	FILE *file;
 
 	if (!stream)
 		return NULL;
 	stream->fd = fd;
-	stream->file = fopencookie(stream, mode, functions);
-	if (!stream->file) {
-		free(stream);
+	file = fopencookie(stream, mode, functions);
+	if (!file) {
+		give_stream_back(stream);
 		return NULL;
 	}
-	lock_streams();
-	stream->next = load_relaxed(&streams);
-	store_release(&streams, stream);
-	unlock_streams();
-	return stream->file;
+	store_release(&stream->file, file);
+	return file;
 }
 
 EXPORT FILE *fdopen(int fd, const char *mode)
@@ -101,14 +106,10 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 /* The descriptor of one of our streams, or -1. */
 static int stream_fd(FILE *file)
 {
-	int fd = -1;
-
-	lock_streams();
-	for (struct stream *stream = load_relaxed(&streams); stream && fd < 0; stream = stream->next)
-		if (stream->file == file)
-			fd = stream->fd;
-	unlock_streams();
-	return fd;
+	for (struct stream *stream = load_acquire(&streams); stream; stream = stream->next)
+		if (load_acquire(&stream->file) == file)
+			return stream->fd;
+	return -1;
 }
 
 EXPORT int fileno(FILE *file)

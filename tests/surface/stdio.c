@@ -2,6 +2,58 @@
 /* stdio over sockets: right after they are made, and later. */
 #include "probe.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* Asks all the time what number a stream has, opens others and closes them, until told to end. */
+static _Atomic int asked_enough;
+
+static void *asker(void *arg)
+{
+	int number = fileno(arg), connected, accepted;
+	FILE *other;
+
+	while (!atomic_load(&asked_enough)) {
+		for (int i = 0; i < 100000; i++)
+			MUST(fileno(arg) == number);
+		accepted = tcp_pair(&connected);
+		ping_pong(accepted, connected, 3);
+		other = fdopen(accepted, "r+");
+		MUST(other && fileno(other) == accepted && fclose(other) == 0 && close(connected) == 0);
+	}
+	return NULL;
+}
+
+/* A child has one thread, and nothing that the others were at may stand in its way. */
+static void fork_meanwhile(void)
+{
+	int connected, accepted = tcp_pair(&connected), number;
+	pthread_t threads[2];
+	FILE *stream;
+	pid_t pid;
+
+	ping_pong(accepted, connected, 40);
+	stream = fdopen(accepted, "r+");
+	MUST(stream);
+	number = fileno(stream);
+	for (int i = 0; i < 2; i++)
+		MUST(pthread_create(&threads[i], NULL, asker, stream) == 0);
+	for (int round = 0; round < 60; round++) {
+		pid = fork();
+		MUST(pid >= 0);
+		if (pid == 0) {
+			alarm(5);
+			MUST(fileno(stream) == number);
+			_exit(3);
+		}
+		MUST(wait_for(pid) == 3);
+	}
+	atomic_store(&asked_enough, 1);
+	for (int i = 0; i < 2; i++)
+		MUST(pthread_join(threads[i], NULL) == 0);
+	SAY("forked\n");
+}
+
 static void lines(FILE *in, FILE *out, const char *when)
 {
 	char line[64];
@@ -16,10 +68,13 @@ static void lines(FILE *in, FILE *out, const char *when)
 
 int main(int argc, char **argv)
 {
-	int connected, accepted = tcp_pair(&connected), third;
+	int connected, accepted, third;
 	FILE *in, *out;
 	char byte;
 
+	if (argc > 1 && strcmp(argv[1], "fork") == 0)
+		return fork_meanwhile(), 0;
+	accepted = tcp_pair(&connected);
 	if (argc > 1)
 		ping_pong(accepted, connected, 40);
 	in = fdopen(accepted, "r+");

@@ -190,6 +190,7 @@ def cases(probes, work):
         "signals-on-ring": Case(probe("signals"), at_once, check=ring_used),
         "stdio": Case(probe("stdio"), at_once),
         "stdio-late": Case(probe("stdio", "late"), at_once, ring_used),
+        "stdio-fork": Case(probe("stdio", "fork"), at_once, ring_used),
         "chroot": Case(probe("cage", "chroot", str(work / "root-XXXXXX")), at_once),
         "seccomp-by-prctl": Case(probe("cage", "prctl", "talk"), {"after": "20"}, caged),
         "seccomp-by-syscall": Case(probe("cage", "seccomp"), {"after": "20"}, caged),
