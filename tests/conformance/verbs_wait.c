@@ -9,23 +9,36 @@
 #include "verbs.h"
 #include "verbs_wait.h"
 
-static struct timespec marked;
+/*
+ * Two clocks, because the kernel has two kinds of time-outs: that of a socket is counted in ticks, and where a virtual processor
+ * was held up, ticks come late and then all at once, so that on the precise clock it can end early. The coarse clock goes by the
+ * ticks. Those of poll and its like go by the precise one.
+ */
+static const clockid_t clocks[] = {CLOCK_MONOTONIC, CLOCK_MONOTONIC_COARSE};
+enum { NR_CLOCKS = sizeof(clocks) / sizeof(clocks[0]) };
+static struct timespec marked[NR_CLOCKS];
 
 void verb_mark(struct actor *a, int argc, char **argv)
 {
-	clock_gettime(CLOCK_MONOTONIC, &marked);
+	for (int i = 0; i < NR_CLOCKS; i++)
+		clock_gettime(clocks[i], &marked[i]);
 	say(a, "= ok");
 }
 
 /* A lower bound only: how long a machine takes on top of it is not a property of the program. */
 void verb_waited(struct actor *a, int argc, char **argv)
 {
-	struct timespec now;
-	long ms;
+	long want_ns = parse_number(argv[1]) * 1000000, most_ns = 0;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	ms = (now.tv_sec - marked.tv_sec) * 1000 + (now.tv_nsec - marked.tv_nsec) / 1000000;
-	say(a, ms >= parse_number(argv[1]) ? "= yes" : "= no, early");
+	for (int i = 0; i < NR_CLOCKS; i++) {
+		struct timespec now;
+		long ns;
+
+		clock_gettime(clocks[i], &now);
+		ns = (now.tv_sec - marked[i].tv_sec) * 1000000000 + now.tv_nsec - marked[i].tv_nsec;
+		most_ns = ns > most_ns ? ns : most_ns;
+	}
+	say(a, most_ns >= want_ns ? "= yes" : "= no, early");
 }
 
 static const struct word poll_words[] = {
