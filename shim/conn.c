@@ -12,8 +12,10 @@
 #include "ringbuf/sys.h"
 #include "shim/conn_arena.h"
 #include "shim/conn_end.h"
+#include "shim/conn_holders.h"
+#include "shim/conn_lock.h"
 #include "shim/conn_use.h"
-#include "shim/inherit.h"
+#include "shim/family.h"
 #include "shim/log.h"
 #include "shim/nego.h"
 #include "shim/options.h"
@@ -21,46 +23,13 @@
 #include "shim/summary.h"
 #include "shim/switch.h"
 
-static void holder_add(struct conn *c, int pid)
-{
-	fetch_add(&c->nr_holders, 1);
-	fetch_add(&c->nr_maps, 1);
-	for (unsigned h = 0; h < CONN_MAX_HOLDERS; h++) {
-		int none = 0;
-
-		if (compare_exchange(&c->holder_pid[h], &none, pid))
-			return;
-	}
-}
-
-static void holder_forget(struct conn *c, int pid)
-{
-	for (unsigned h = 0; h < CONN_MAX_HOLDERS; h++) {
-		int found = pid;
-
-		if (compare_exchange(&c->holder_pid[h], &found, 0))
-			return;
-	}
-}
-
-/*
- * The process's end: it does not hold the connection any more, but may look at it until it is gone. Its number stays in the
- * record, so that a sweep finds it.
- */
-static bool holder_flush(struct conn *c)
-{
-	if (!conn_use_flush(c))
-		return false;
-	return fetch_sub(&c->nr_holders, 1) == 1;
-}
-
 void conn_exit_flush(struct conn *c, int fd)
 {
 	bool last;
 
 	if (conn_lock_both(c) < 0)
 		return;
-	last = holder_flush(c);
+	last = conn_holder_ends(c);
 	if (last)
 		conn_end_lanes(c, fd);
 	conn_tell_summary(c, last);
@@ -79,17 +48,9 @@ void conn_exec_failed(struct conn *c, int fd)
 {
 	if (conn_lock_both(c) < 0)
 		return;
-	if (conn_use_unflush(c) && fetch_add(&c->nr_holders, 1) == 0)
+	if (conn_holder_goes_on(c))
 		conn_unend_lanes(c, fd);
 	conn_unlock_both(c);
-}
-
-bool conn_is_held_here(const struct conn *c)
-{
-	for (unsigned h = 0; h < CONN_MAX_HOLDERS; h++)
-		if (load_relaxed(&((struct conn *)c)->holder_pid[h]) == inherit_pid)
-			return true;
-	return false;
 }
 
 struct conn *conn_opened(enum conn_role role, bool nonblock)
@@ -97,6 +58,7 @@ struct conn *conn_opened(enum conn_role role, bool nonblock)
 	struct conn *c;
 	uint32_t index, generation;
 
+	family_join();
 	c = arena_take();
 	if (!c)
 		return NULL;
@@ -115,8 +77,8 @@ struct conn *conn_opened(enum conn_role role, bool nonblock)
 	c->link.tx.bells.bell_fd = -1;
 	c->link.rx.bells.bell_fd = -1;
 	nego_conn_init(&c->nego);
-	c->opener_pid = inherit_pid;
-	holder_add(c, inherit_pid);
+	c->opener = family_me;
+	conn_holder_add(c, family_me);
 	conn_use_opened(c);
 	store_release(&c->live, 1);
 	if (role == CONN_UNKNOWN)
@@ -138,30 +100,21 @@ void conn_set_nonblock(struct conn *c, bool on)
 
 int conn_lock_both(struct conn *c)
 {
-	bool shared = load_relaxed(&c->shared);
-	int r = lane_lock(&c->tx.lock, shared);
+	int r = conn_lock_tx(c);
 
 	if (r < 0)
 		return r;
-	if (r > 0)
-		conn_tx_recover(c);
-	r = lane_lock(&c->rx.lock, shared);
-	if (r < 0) {
+	r = conn_lock_rx(c);
+	if (r < 0)
 		lane_unlock(&c->tx.lock);
-		return r;
-	}
-	if (r > 0)
-		conn_rx_recover(c);
-	return 0;
+	return r;
 }
 
 int conn_trylock_both(struct conn *c)
 {
-	bool shared = load_relaxed(&c->shared);
-
-	if (!lane_trylock(&c->tx.lock, shared))
+	if (!conn_trylock_tx(c))
 		return -EBUSY;
-	if (!lane_trylock(&c->rx.lock, shared)) {
+	if (!conn_trylock_rx(c)) {
 		lane_unlock(&c->tx.lock);
 		return -EBUSY;
 	}
@@ -250,22 +203,25 @@ void conn_unmap(struct conn *c)
 
 void conn_discard(struct conn *c)
 {
-	holder_forget(c, inherit_pid);
-	fetch_sub(&c->nr_holders, 1);
+	conn_holder_remove(c, family_me, true);
 	conn_unmap(c);
 }
 
 void conn_release(struct conn *c, int fd)
 {
-	bool last;
+	bool counted, last;
 
 	if (conn_lock_both(c) < 0) {
 		/* This thread was interrupted inside a call on it: that call still needs the record, so it is never given back. */
 		log_warn("connection %u: closed by a signal handler in the middle of a call", c->index);
 		return;
 	}
-	holder_forget(c, inherit_pid);
-	last = fetch_sub(&c->nr_holders, 1) == 1;
+	/* Its end may have been announced already: then it is on nobody's count, and who was last was settled there. */
+	counted = conn_use_flush(c);
+	if (load_relaxed(&c->shared))
+		conn_reap_holders(c);
+	last = counted && load_relaxed(&c->nr_holders) == 1;
+	conn_holder_remove(c, family_me, counted);
 	nego_leave(c);
 	if (last) {
 		conn_end_lanes(c, fd);
@@ -277,60 +233,11 @@ void conn_release(struct conn *c, int fd)
 	conn_use_close(c);
 }
 
-/*
- * ---- Processes ----
- */
-
-void conn_fork_prepare(struct conn *const *held, unsigned nr)
-{
-	for (unsigned i = 0; i < nr; i++) {
-		/* Another thread may be in the middle of linking it, for one process only. In vain in a handler that forks. */
-		bool locked = conn_lock_both(held[i]) == 0;
-
-		store_release(&held[i]->shared, 1);
-		/* Or the child would tell, in a line of its own, what the parent has moved. */
-		conn_tell_summary(held[i], false);
-		holder_add(held[i], -1);
-		if (locked)
-			conn_unlock_both(held[i]);
-	}
-}
-
-void conn_fork_parent(struct conn *const *held, unsigned nr)
-{
-	(void)held;
-	(void)nr;
-}
-
-void conn_fork_child(struct conn *const *held, unsigned nr)
-{
-	lane_lock_fork_child();
-	conn_use_fork_child();
-	for (unsigned i = 0; i < nr; i++) {
-		holder_forget(held[i], -1);
-		for (unsigned h = 0; h < CONN_MAX_HOLDERS; h++) {
-			int none = 0;
-
-			if (compare_exchange(&held[i]->holder_pid[h], &none, inherit_pid))
-				break;
-		}
-	}
-}
-
-void conn_fork_cancel(struct conn *const *held, unsigned nr)
-{
-	for (unsigned i = 0; i < nr; i++) {
-		holder_forget(held[i], -1);
-		fetch_sub(&held[i]->nr_holders, 1);
-		conn_unmap(held[i]);
-	}
-}
-
 /* What of its bytes no process has told yet; the reason it is on TCP, once, when its last holder goes. */
 void conn_tell_summary(struct conn *c, bool last)
 {
 	uint64_t now[4] = { load_relaxed(&c->tx.tcp_bytes), load_relaxed(&c->rx.tcp_bytes), 0, 0 };
-	bool opener = c->opener_pid == inherit_pid;
+	bool opener = c->opener == family_me;
 	uint64_t delta[4], all = 0;
 
 	/* A child that holds what it does not use has nothing to tell: whoever is left will. */

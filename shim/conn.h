@@ -41,7 +41,7 @@ enum conn_role {
 };
 
 #define CONN_MAX (UINT32_C(1) << 17)	/* records; every index is below it */
-#define CONN_MAX_HOLDERS 6		/* processes known by pid; a record with more is never swept */
+#define CONN_MAX_HOLDERS 12		/* processes known by number, see conn_holders.c */
 #define CONN_HOLD_AFTER 3		/* voided announcements in a row before a send waits a moment for the acknowledgement */
 
 /* The direction that this end sends. Written under the tx lock unless a comment says otherwise. */
@@ -124,14 +124,15 @@ struct conn {
 	_Atomic uint32_t next_free;
 	_Atomic int32_t nr_holders;	/* processes that have a descriptor of it */
 	_Atomic int32_t nr_maps;	/* processes that may still look at the record */
-	_Atomic int32_t holder_pid[CONN_MAX_HOLDERS];	/* 0: free slot, -1: reserved for a child being forked */
+	_Atomic uint32_t holders[CONN_MAX_HOLDERS];	/* their numbers (family.h); 0: free slot */
+	_Atomic uint8_t lost_holder;	/* one was killed: what it had begun is not finished */
 
 	uint64_t nonce[2];		/* ours */
 	uint64_t peer_nonce[2];
 	union conn_addr local, peer;	/* conn_learn_addresses() */
 	uint64_t cookie;		/* SO_COOKIE, with the addresses */
 	struct nego_part nego;
-	int32_t opener_pid;		/* the process that connected or accepted */
+	uint32_t opener;		/* the process (family.h) that connected or accepted */
 	_Atomic uint64_t told[4];	/* tcp_tx, tcp_rx, ring_tx, ring_rx bytes already in some process's summary */
 	struct linger linger;		/* the program's SO_LINGER, while linger_ours */
 	uint8_t linger_ours;		/* conn_end_lanes() has set another, so that the kernel resets */
@@ -147,8 +148,8 @@ int conn_arena_init(void);
 
 /*
  * A TCP connection appeared under `fd` in this process: connect() returned 0 or EINPROGRESS, or accept() a descriptor. Makes
- * no system call. Returns NULL when no record is to be had: the fd then is the kernel's alone. The caller installs it in
- * the fd table. `nonblock` is what the caller knows of O_NONBLOCK.
+ * no system call, but for the first one in a forked child. Returns NULL when no record is to be had: the fd then is the kernel's
+ * alone. The caller installs it in the fd table. `nonblock` is what the caller knows of O_NONBLOCK.
  */
 struct conn *conn_opened(enum conn_role role, bool nonblock);
 
@@ -183,21 +184,17 @@ void conn_read_options(struct conn *c, int fd);
 /* Fills local, peer and cookie once. 0 or -errno. */
 int conn_learn_addresses(struct conn *c, int fd);
 
-/* Does this process hold it, as far as the first CONN_MAX_HOLDERS processes are known by number? */
-bool conn_is_held_here(const struct conn *c);
-
 struct conn *conn_at(uint32_t index);
 
 /* ---- processes ---------------------------------------------------------------------------------- */
 
 /*
- * fork: `held` lists the distinct connections of the process's fd table. prepare marks each shared and reserves the child's hold,
- * before the fork; then parent() or child() after it, or cancel() if it failed. No lock is held across a fork.
+ * fork: `held` lists the distinct connections of the process's fd table. prepare marks each shared and enters `child` (family.h) as a
+ * holder, before the fork; cancel takes that back if it failed. No lock is held across a fork.
  */
-void conn_fork_prepare(struct conn *const *held, unsigned nr);
-void conn_fork_parent(struct conn *const *held, unsigned nr);
-void conn_fork_child(struct conn *const *held, unsigned nr);
-void conn_fork_cancel(struct conn *const *held, unsigned nr);
+void conn_fork_prepare(struct conn *const *held, unsigned nr, uint32_t child);
+void conn_fork_child(void);
+void conn_fork_cancel(struct conn *const *held, unsigned nr, uint32_t child);
 
 /*
  * exec is about to happen and `fd` stays open in the new program, which cannot see the rings. True: both lanes are on TCP and
@@ -302,8 +299,10 @@ static inline bool conn_tx_on_ring(const struct conn *c)
 size_t conn_rx_avail(struct conn *c);
 /* Position up to which bytes have arrived in the ring; 0 while the lane is on TCP. Grows with each arrival. */
 uint64_t conn_rx_tail(struct conn *c);
-/* Bytes that a send could put into the ring now. */
+/* Bytes that a send could put into the lane's rings now. */
 size_t conn_tx_room(struct conn *c);
+/* Does the peer have bytes of ours, on a ring, that it has not taken? */
+bool conn_tx_untaken(struct conn *c);
 
 /*
  * Takes the frames that lie in the kernel's buffer, acknowledges an announcement, notices an end. -EBUSY: another thread has the lane; 1:

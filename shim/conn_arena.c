@@ -11,13 +11,16 @@
 
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
+#include "shim/conn_holders.h"
 #include "shim/conn_use.h"
+#include "shim/family.h"
 
 #define SWEEP_FROM 1024
 
 struct arena {
 	_Atomic uint64_t free_head;	/* tag in the high half, index + 1 in the low one; 0 there: empty */
 	_Atomic uint32_t nr_fresh;	/* records below it have been used at least once */
+	struct family family;
 	struct conn records[] __attribute__((aligned(64)));
 };
 
@@ -31,6 +34,7 @@ int conn_arena_init(void)
 	if (sys_failed(at))
 		return (int)at;
 	arena = (struct arena *)at;
+	family_init(&arena->family);
 	return conn_use_init();
 }
 
@@ -68,11 +72,6 @@ static struct conn *pop(void)
 	return NULL;
 }
 
-static bool process_is_gone(int pid)
-{
-	return pid > 0 && sys_call2(SYS_kill, pid, 0) == -ESRCH;
-}
-
 /*
  * Takes back what relatives held that are gone. Each time that the arena has doubled, and when it is used up. Records that were
  * never taken are left alone: a look at one would make the kernel find a page for it.
@@ -83,21 +82,9 @@ static void sweep(void)
 
 	for (uint32_t i = 0; i < nr_fresh; i++) {
 		struct conn *c = conn_at(i);
-		unsigned nr_known = 0, nr_gone = 0;
-		uint8_t live = 1;
 
-		if (load_relaxed(&c->live) != 1)
-			continue;
-		for (unsigned h = 0; h < CONN_MAX_HOLDERS; h++) {
-			int pid = load_relaxed(&c->holder_pid[h]);
-
-			nr_known += pid != 0;
-			nr_gone += process_is_gone(pid);
-		}
-		if (nr_known == 0 || nr_gone != nr_known || (int)nr_known != load_relaxed(&c->nr_maps))
-			continue;
-		if (compare_exchange(&c->live, &live, 0))
-			arena_give_back(c);
+		if (load_relaxed(&c->live) == 1)
+			conn_reap_holders(c);
 	}
 }
 

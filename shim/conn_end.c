@@ -13,6 +13,7 @@
 
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
+#include "shim/conn_lock.h"
 #include "shim/fdtab.h"
 #include "shim/log.h"
 #include "shim/nego.h"
@@ -190,7 +191,7 @@ int conn_inq(struct conn *c, int fd)
 		r = (int)sys_call3(SYS_ioctl, fd, SIOCINQ, &kernel);
 		return r < 0 ? r : kernel;
 	}
-	if (lane_lock(&c->rx.lock, load_relaxed(&c->shared)) < 0)
+	if (conn_lock_rx(c) < 0)
 		return 0;
 	if (load_relaxed(&c->rx.state) == RX_ACKED && switch_read_cap(c) == 0)
 		switch_take(c, fd);

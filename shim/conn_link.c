@@ -10,6 +10,7 @@
 
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
+#include "shim/conn_lock.h"
 #include "shim/conn_end.h"
 #include "shim/log.h"
 #include "shim/ready.h"
@@ -147,7 +148,7 @@ uint32_t conn_take_rx_attention(struct conn *c)
 /* What the receiver asked for is remembered for the next send; an acknowledgement lies in its own word. */
 void conn_take_tx_attention(struct conn *c)
 {
-	if (!conn_tx_attention(c) || !lane_trylock(&c->tx.lock, load_relaxed(&c->shared)))
+	if (!conn_tx_attention(c) || !conn_trylock_tx(c))
 		return;
 	conn_take_tx_attention_locked(c);
 	lane_unlock(&c->tx.lock);
@@ -209,7 +210,7 @@ int conn_frames_try(struct conn *c, int fd)
 {
 	int r;
 
-	if (!lane_trylock(&c->rx.lock, load_relaxed(&c->shared))) {
+	if (!conn_trylock_rx(c)) {
 		/*
 		 * Whoever has it may have looked before the frame or the end came that the caller was told of, and the kernel
 		 * tells of each but once.

@@ -6,6 +6,7 @@
 
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
+#include "shim/conn_lock.h"
 #include "shim/conn_end.h"
 #include "shim/fdtab.h"
 #include "shim/wait.h"
@@ -66,7 +67,7 @@ void conn_probe_if_due(struct conn *c, int fd)
 	int64_t now;
 	ssize_t n = 0;
 
-	if (conn_probe_wait(c) != AGAIN_NS || !lane_trylock(&c->tx.lock, load_relaxed(&c->shared)))
+	if (conn_probe_wait(c) != AGAIN_NS || !conn_trylock_tx(c))
 		return;
 	now = now_ns();
 	/* Not another's socket: who closes takes the lock after the number was forgotten. */

@@ -13,6 +13,7 @@
 #include "shim/conn.h"
 #include "shim/conn_end.h"
 #include "shim/conn_iov.h"
+#include "shim/conn_lock.h"
 #include "shim/conn_use.h"
 #include "shim/fdtab.h"
 #include "shim/plain.h"
@@ -21,21 +22,6 @@
 #include "shim/wait.h"
 
 #define LOOK_EVERY 64	/* empty reads of a ring for one look at the kernel's socket, where nothing asks for more */
-
-/* 0, or why the call is over: -EDEADLK is a signal handler inside a call of its own thread. */
-static int rx_enter(struct conn *c, int fd)
-{
-	int r = lane_lock(&c->rx.lock, load_relaxed(&c->shared));
-
-	if (r < 0)
-		return -EAGAIN;
-	if (unlikely(r > 0))
-		conn_rx_recover(c);
-	if (likely(__libc_single_threaded) || likely(fdtab_get(fd) == c))
-		return 0;
-	lane_unlock(&c->rx.lock);
-	return -EBADF;
-}
 
 /* What the stash has, as program data: it was taken for the beginning of a frame and is none. */
 static ssize_t take_stash(struct conn *c, const struct iov_walk *walk, int flags)
@@ -267,7 +253,7 @@ static ssize_t take_after_close(struct conn *c, const struct iov_walk *w, int fl
 {
 	ssize_t n = 0;
 
-	if (lane_lock(&c->rx.lock, load_relaxed(&c->shared)) < 0)
+	if (conn_lock_rx(c) < 0)
 		return 0;
 	if (load_relaxed(&c->linked) && c->rx.proven)
 		n = take_ring(c, w, flags);
@@ -302,7 +288,7 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 	for (;;) {
 		bool wait;
 
-		n = rx_enter(c, fd);
+		n = conn_entered(c, fd, &c->rx.lock, conn_lock_rx(c));
 		if (n < 0)
 			break;
 		n = step(c, fd, &w, flags, m);
@@ -356,7 +342,7 @@ ssize_t conn_recv(struct conn *c, int fd, void *buf, size_t len, int flags)
 	/* The hot path: bytes are in the ring, nothing special is asked. */
 	if (likely(load_relaxed(&c->rx.mode) == MODE_RING) &&
 	    likely(!(flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC))) && likely(!user_range_bad(buf, len)) &&
-	    likely(load_relaxed(&c->rcv_lowat) <= 1) && likely(rx_enter(c, fd) == 0)) {
+	    likely(load_relaxed(&c->rcv_lowat) <= 1) && likely(conn_entered(c, fd, &c->rx.lock, conn_lock_rx(c)) == 0)) {
 		ssize_t n = 0;
 
 		if (likely(load_relaxed(&c->rx.state) == RX_RING)) {

@@ -12,6 +12,7 @@
 #include "shim/conn.h"
 #include "shim/conn_end.h"
 #include "shim/conn_iov.h"
+#include "shim/conn_lock.h"
 #include "shim/conn_probe.h"
 #include "shim/conn_use.h"
 #include "shim/fdtab.h"
@@ -22,20 +23,6 @@
 
 #define HEALTH_EVERY 64	/* sends to a half-closed peer for one look at the socket, after the first few */
 #define HEALTH_FIRST 4
-
-static int tx_enter(struct conn *c, int fd)
-{
-	int r = lane_lock(&c->tx.lock, load_relaxed(&c->shared));
-
-	if (r < 0)
-		return -EAGAIN;
-	if (unlikely(r > 0))
-		conn_tx_recover(c);
-	if (likely(__libc_single_threaded) || likely(fdtab_get(fd) == c))
-		return 0;
-	lane_unlock(&c->tx.lock);
-	return -EBADF;
-}
 
 static ssize_t give_tcp(struct conn *c, int fd, const struct iov_walk *w, int flags, const struct msghdr *m)
 {
@@ -265,7 +252,7 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 				wait_for_acknowledgement(c, may_block(c, flags));
 			conn_drop(c);
 		}
-		n = tx_enter(c, fd);
+		n = conn_entered(c, fd, &c->tx.lock, conn_lock_tx(c));
 		if (n < 0)
 			break;
 		n = step(c, fd, &w, flags & ~MSG_DONTWAIT, m);
@@ -309,7 +296,7 @@ ssize_t conn_send(struct conn *c, int fd, const void *buf, size_t len, int flags
 	/* The hot path: the ring has room for all of it, and nothing special has happened. */
 	if (likely(load_relaxed(&c->tx.mode) == MODE_RING) && likely(len - 1 < RING_STEP_BYTES) &&
 	    likely(!(flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_EOR))) && likely(!user_range_bad(buf, len)) &&
-	    likely(!load_relaxed(&c->tx.alert)) && likely(tx_enter(c, fd) == 0)) {
+	    likely(!load_relaxed(&c->tx.alert)) && likely(conn_entered(c, fd, &c->tx.lock, conn_lock_tx(c)) == 0)) {
 		struct ring_tx *tx = &c->link.tx;
 		bool sent = false;
 

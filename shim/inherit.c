@@ -10,6 +10,7 @@
 #include "ringbuf/barrier.h"
 #include "ringbuf/sys.h"
 #include "shim/epoll.h"
+#include "shim/family.h"
 #include "shim/guard.h"
 #include "shim/nego.h"
 #include "shim/own_fd.h"
@@ -23,6 +24,7 @@ static struct {
 	_Atomic int lock;
 	uint64_t signals;
 	int kept_errno;
+	uint32_t child;
 	struct fd_list list;
 } forking;
 
@@ -38,7 +40,8 @@ void inherit_before_fork(void)
 	forking.signals = signals;
 	fd_fork_prepare();
 	forking.list = fd_list_conns();
-	conn_fork_prepare(forking.list.conns, forking.list.nr);
+	forking.child = family_fork_prepare(forking.list.nr > 0);
+	conn_fork_prepare(forking.list.conns, forking.list.nr, forking.child);
 	epoll_fork_prepare();
 	/* The handlers are not told whether the fork failed, but only a failing one sets errno. */
 	forking.kept_errno = errno;
@@ -63,10 +66,9 @@ void inherit_in_parent(void)
 	if (!guard_ready())
 		return;
 	epoll_fork_parent();
+	family_fork_parent();
 	if (error)
-		conn_fork_cancel(forking.list.conns, forking.list.nr);
-	else
-		conn_fork_parent(forking.list.conns, forking.list.nr);
+		conn_fork_cancel(forking.list.conns, forking.list.nr, forking.child);
 	end_fork();
 	if (error)
 		errno = error;
@@ -85,7 +87,8 @@ void inherit_in_child(void)
 	fd_fork_child();
 	nego_fork_child();
 	epoll_fork_child();
-	conn_fork_child(forking.list.conns, forking.list.nr);
+	family_fork_child();
+	conn_fork_child();
 	end_fork();
 }
 

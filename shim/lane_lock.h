@@ -6,8 +6,8 @@
  * The lock of one lane. It lies in a record that forked processes share, it is held for a copy and never across a sleep.
  *
  * Alone (one thread, a record that no fork has ever shared) taking it is a plain store. Otherwise it is a compare and
- * exchange, and a futex where two meet. A holder that died is noticed by the waiter's timeout and taken over from. A
- * signal handler that finds its own thread holding the lane is told -EDEADLK and lets its call fall back; nothing waits
+ * exchange, and a futex where two meet. A holder that died is noticed by the waiter's timeout and taken over from; so is
+ * a relative by whoever only tries. A signal handler that finds its own thread holding the lane is told -EDEADLK and lets its call fall back; nothing waits
  * for itself.
  */
 
@@ -17,17 +17,18 @@
 
 #include "ringbuf/atomic.h"
 
+/* 0: free. Else who holds it: the process (family.h) in the upper half, in the lower its thread's id and whether somebody waits. */
 struct lane_lock {
-	_Atomic uint32_t owner;	/* thread id, 0: free; the top bit: somebody waits */
+	_Atomic uint64_t owner;
 };
 
-#define LANE_LOCK_WAITERS UINT32_C(0x80000000)
-#define LANE_LOCK_ALONE UINT32_C(0x7fffffff)	/* held by the only thread there is */
+#define LANE_LOCK_WAITERS UINT64_C(0x80000000)
+#define LANE_LOCK_ALONE UINT64_C(0x7fffffff)	/* held by the only thread there is */
 
 /* 0; 1 if the lane was taken over from a holder that died; -EDEADLK if this thread holds it already. */
 int lane_lock_concurrent(struct lane_lock *l);
 void lane_unlock_concurrent(struct lane_lock *l);
-bool lane_trylock_concurrent(struct lane_lock *l);
+int lane_trylock_concurrent(struct lane_lock *l);
 
 /* In a forked child, before anything else: the thread has another id. */
 void lane_lock_fork_child(void);
@@ -53,15 +54,17 @@ static inline int lane_lock(struct lane_lock *l, bool shared)
 	return lane_lock_concurrent(l);
 }
 
-/* False if it is locked, by whomever. */
-static inline bool lane_trylock(struct lane_lock *l, bool shared)
+#define LANE_TAKEN_OVER 2
+
+/* 0 if it is locked, by whomever; 1; LANE_TAKEN_OVER from a relative that died. */
+static inline int lane_trylock(struct lane_lock *l, bool shared)
 {
 	if (lane_is_alone(shared)) {
 		if (load_relaxed(&l->owner) != 0)
-			return false;
+			return 0;
 		store_relaxed(&l->owner, LANE_LOCK_ALONE);
 		fence_compiler();
-		return true;
+		return 1;
 	}
 	return lane_trylock_concurrent(l);
 }

@@ -12,6 +12,7 @@
 
 #include "ringbuf/atomic.h"
 #include "ringbuf/sys.h"
+#include "shim/conn_holders.h"
 #include "shim/log.h"
 #include "shim/nego_row.h"
 #include "shim/options.h"
@@ -150,6 +151,13 @@ static bool settle(struct conn *c, enum nego_outcome out, enum reason *why)
 	return true;
 }
 
+/* Not for good: a parent that serves through its child closes its own descriptor soon. */
+static void wait_to_be_alone(struct conn *c)
+{
+	store_relaxed(&c->reason, (uint8_t)REASON_SHARED);
+	due_after(c, c->nego.attempts++);
+}
+
 void nego_poke(struct conn *c, int fd)
 {
 	enum reason why = REASON_PEER_SILENT;
@@ -160,18 +168,27 @@ void nego_poke(struct conn *c, int fd)
 		never_due(c, np->phase);
 		return;
 	}
+	if (conn_count_holders(c) != 1) {
+		wait_to_be_alone(c);
+		return;
+	}
 	if (conn_trylock_both(c)) {
+		bool inside = load_relaxed(&c->tx.in_calls) || load_relaxed(&c->rx.in_calls);
+
+		/* A relative that was killed inside a call is counted there for ever. */
+		if (inside && load_relaxed(&c->lost_holder)) {
+			conn_pin(c, REASON_LANE_LOST);
+			return;
+		}
 		/* A call that began before the connection was sought sits in the kernel: waking up for the peer would not help. */
-		np->stalled = load_relaxed(&c->tx.in_calls) || load_relaxed(&c->rx.in_calls);
+		np->stalled = inside;
 		np->due_calls = calls_of(c) + 1;
 		conn_seek(c);
 		return;
 	}
 	np->stalled = false;
+	/* A fork by another thread, meanwhile. */
 	if (load_relaxed(&c->nr_holders) != 1) {
-		/* Not for good: a parent that serves through its child closes its own descriptor soon. */
-		store_relaxed(&c->reason, (uint8_t)REASON_SHARED);
-		due_after(c, np->attempts++);
 		conn_unlock_both(c);
 		return;
 	}

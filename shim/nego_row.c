@@ -44,7 +44,6 @@ struct nego_row *nego_row_take(struct conn *c)
 			;
 		row_blank(&rows[at]);
 		c->nego.slot = at + 1;
-		c->nego.pid = sys_getpid();
 		return &rows[at];
 	}
 	return NULL;

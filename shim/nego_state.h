@@ -6,8 +6,8 @@
  * The part of a connection record that the rendezvous keeps.
  *
  * The record is shared by every process that holds the connection, file descriptors are not: sockets of an attempt that is
- * under way stand in a table private to one process (nego_row.c), and `pid` and `slot` say which process and which row. Only the
- * one process that holds the connection negotiates, under both lane locks.
+ * under way stand in a table private to one process (nego_row.c), and `slot` says which row. Only the one process that holds
+ * the connection negotiates, under both lane locks.
  */
 
 #include <stdbool.h>
@@ -30,8 +30,7 @@ struct nego_part {
 	uint32_t attempts;	/* steps so far without news, the exponent of the distance to the next */
 	uint32_t dials;		/* links dialled so far: bounds what a peer that never agrees can cost */
 	uint32_t phase;		/* enum nego_phase */
-	uint32_t slot;		/* row + 1 in the private table of `pid`, 0: none */
-	int32_t pid;
+	uint32_t slot;		/* row + 1 in the private table of the process that negotiates, 0: none */
 	uint32_t stalled;	/* the last poke found a lane in use: the wait fd is not worth waking for */
 };
 

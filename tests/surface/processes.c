@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 extern char **environ;
@@ -118,6 +119,57 @@ static void by_fork(void)
 	still_talks("fork and clone");
 }
 
+/* A child that is killed while it holds the connection is not counted as one who shares it. */
+static void by_kill(void)
+{
+	int ready[2];
+	char byte;
+	pid_t pid;
+
+	MUST(pipe(ready) == 0);
+	for (int i = 0; i < 3; i++) {
+		pid = fork();
+		if (pid == 0) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			ping_pong(a, b, 2);
+			MUST(write(ready[1], "x", 1) == 1);
+			for (;;)
+				pause();
+		}
+		MUST(read(ready[0], &byte, 1) == 1);
+		MUST(kill(pid, SIGKILL) == 0);
+		SAY("killed %d\n", wait_for(pid));
+	}
+	still_talks("kills");
+	still_talks("more");
+}
+
+/* A child in a PID namespace of its own, where the parent's numbers mean nothing. Where that is not allowed: a plain one. */
+static void by_namespace(void)
+{
+	pid_t pid;
+	int rounds = 60;
+
+	if (unshare(CLONE_NEWPID))
+		fprintf(stderr, "no PID namespace for us\n");
+	pid = fork();
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		ping_pong(a, b, rounds);
+		pid = fork();
+		if (pid == 0) {
+			ping_pong(b, a, rounds);
+			exit(15);
+		}
+		MUST(wait_for(pid) == 15);
+		ping_pong(a, b, rounds);
+		exit(14);
+	}
+	SAY("in a namespace %d\n", wait_for(pid));
+	still_talks("a namespace");
+	still_talks("more");
+}
+
 static void storm(int depth)
 {
 	pid_t pids[3];
@@ -226,6 +278,10 @@ int main(int argc, char **argv)
 		by_shell();
 	else if (strcmp(argv[1], "fork") == 0)
 		by_fork();
+	else if (strcmp(argv[1], "kill") == 0)
+		by_kill();
+	else if (strcmp(argv[1], "namespace") == 0)
+		by_namespace();
 	else if (strcmp(argv[1], "storm") == 0)
 		storm(2);
 	else if (strcmp(argv[1], "exec") == 0)

@@ -227,12 +227,13 @@ def cases(probes, work):
         "program-python-on-ring": Case(["/usr/bin/python3", "-c", PYTHON_SCRIPT], at_once, check=ring_used, status=6),
         "program-cat": Case(["cat", "/etc/passwd", "/nonexistent"], status=1),
         "program-static": Case(["sh", "-c", f"{probes}/static; echo $?"]),
+        "ring-after-kill": Case(probe("processes", "kill"), at_once, ring_used),
         "program-setuid": Case(["sh", "-c", f"cp {probes}/fds {work}/setuid && chown nobody {work}/setuid && "
                                             f"chmod 4755 {work}/setuid && {work}/setuid closed"]),
     }
     for how in ("exit", "_exit", "_Exit", "quick_exit", "exit_group", "exec", "failed-exec", "closed"):
         table["summary-" + how] = Case(probe("summary", how), check=one_line)
-    for how in ("vfork", "spawn", "shell", "fork", "storm", "exec", "daemon"):
+    for how in ("vfork", "spawn", "shell", "fork", "kill", "namespace", "storm", "exec", "daemon"):
         table["processes-" + how] = Case(probe("processes", how))
         table["processes-" + how + "-on-ring"] = Case(probe("processes", how, "first"), at_once, ring_used)
     return table

@@ -9,7 +9,6 @@
 
 #include "ringbuf/shm.h"
 #include "shim/fdtab.h"
-#include "shim/inherit.h"
 #include "shim/log.h"
 #include "shim/nego.h"
 #include "shim/own_fd.h"
@@ -23,7 +22,6 @@
 struct options options = { .spin_us = 0, .transports = TRANSPORT_BIT_SHM };
 struct told told;
 _Atomic uint64_t signals_restart, signals_norestart;
-pid_t inherit_pid;
 
 static int poll_for_real(struct pollfd *fds, nfds_t nr, const struct timespec *timeout, const sigset_t *mask)
 {
@@ -36,9 +34,17 @@ void log_write(enum log_level level, const char *format, ...)
 {
 }
 
+int own_fd_adopt(int fd, int *holder)
+{
+	if (holder)
+		*holder = fd;
+	return fd;
+}
+
 void own_fd_close(int fd)
 {
-	close(fd);
+	if (fd >= 0)
+		close(fd);
 }
 
 void ready_changed(struct conn *c)
@@ -102,7 +108,6 @@ void stats_slots_open(struct conn *c, int fd)
 int bench_setup_group(void **state)
 {
 	(void)state;
-	inherit_pid = getpid();
 	return fdtab_init() || conn_arena_init();
 }
 

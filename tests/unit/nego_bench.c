@@ -12,6 +12,7 @@
 
 #include "ringbuf/atomic.h"
 #include "ringbuf/sys.h"
+#include "shim/conn_holders.h"
 #include "shim/log.h"
 #include "shim/own_fd.h"
 #include "shim/ready.h"
@@ -82,6 +83,11 @@ void conn_unlock_both(struct conn *c)
 {
 	assert_true(seen.locked);
 	seen.locked = false;
+}
+
+int conn_count_holders(struct conn *c)
+{
+	return load_relaxed(&c->nr_holders);
 }
 
 void conn_seek(struct conn *c)

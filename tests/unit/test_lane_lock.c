@@ -7,19 +7,25 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <sys/syscall.h>
 
+#include "shim/fdtab.h"
 #include "shim/lane_lock.h"
+#include "tests/unit/family_fork.h"
 
 #define ROUNDS 20000
 
+/* family_fork.h can take connections along; these tests have none. */
+void conn_fork_prepare(struct conn *const *held, unsigned nr, uint32_t child) {}
+void conn_fork_child(void) {}
+void conn_fork_cancel(struct conn *const *held, unsigned nr, uint32_t child) {}
+
 static struct {
 	struct lane_lock lock;
+	struct family family;
 	uint64_t plain_count;
 } *shared;
 
@@ -27,7 +33,10 @@ static int map_shared(void **state)
 {
 	(void)state;
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	return shared == MAP_FAILED;
+	if (shared == MAP_FAILED || fdtab_init())
+		return -1;
+	family_init(&shared->family);
+	return 0;
 }
 
 static void *count_up(void *arg)
@@ -43,24 +52,23 @@ static void *count_up(void *arg)
 
 static void one_at_a_time_between_threads_and_processes(void **state)
 {
+	struct relative r;
 	pthread_t thread;
 	int status;
-	pid_t child;
 
 	(void)state;
 	shared->plain_count = 0;
-	child = fork();
-	if (child == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		lane_lock_fork_child();
+	assert_int_equal(relative_fork(&r, NULL, 0, false), 0);
+	if (r.pid == 0) {
 		count_up(NULL);
 		_exit(0);
 	}
 	assert_int_equal(pthread_create(&thread, NULL, count_up, NULL), 0);
 	count_up(NULL);
 	pthread_join(thread, NULL);
-	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(waitpid(r.pid, &status, 0), r.pid);
 	assert_int_equal(status, 0);
+	close(r.said);
 	assert_int_equal(shared->plain_count, 3 * ROUNDS);
 	assert_false(lane_is_locked(&shared->lock));
 }
@@ -76,23 +84,90 @@ static void own_thread_is_told_not_to_wait(void **state)
 	lane_unlock(&shared->lock);
 }
 
+/* A relative that holds the lock until it is killed. False: no namespace for us. */
+static bool holder_fork(struct relative *r, bool own_namespace)
+{
+	if (relative_fork(r, NULL, 0, own_namespace) < 0)
+		return false;
+	if (r->pid == 0) {
+		if (lane_lock(&shared->lock, true) == 0)
+			relative_stay(r);
+		_exit(1);
+	}
+	relative_heard(r);
+	return true;
+}
+
 static void dead_holder_is_taken_over_from(void **state)
 {
-	int status;
-	pid_t child = fork();
+	struct relative r;
 
 	(void)state;
-	if (child == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		lane_lock_fork_child();
-		_exit(lane_lock(&shared->lock, true) == 0 ? 0 : 1);
-	}
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_int_equal(status, 0);
+	assert_true(holder_fork(&r, false));
+	relative_kill(&r);
 	assert_true(lane_is_locked(&shared->lock));
 	assert_int_equal(lane_lock(&shared->lock, true), 1);
 	lane_unlock(&shared->lock);
 	assert_false(lane_is_locked(&shared->lock));
+	relative_bury(&r);
+}
+
+static void who_tries_takes_over_from_the_dead_only(void **state)
+{
+	struct relative r;
+
+	(void)state;
+	assert_true(holder_fork(&r, false));
+	assert_int_equal(lane_trylock(&shared->lock, true), 0);
+	relative_kill(&r);
+	assert_int_equal(lane_trylock(&shared->lock, true), LANE_TAKEN_OVER);
+	lane_unlock(&shared->lock);
+	relative_bury(&r);
+}
+
+static void dead_holder_in_another_namespace_is_taken_over_from(void **state)
+{
+	struct relative r;
+
+	(void)state;
+	if (!holder_fork(&r, true))
+		skip();
+	assert_int_equal(lane_trylock(&shared->lock, true), 0);
+	relative_kill(&r);
+	assert_int_equal(lane_lock(&shared->lock, true), 1);
+	lane_unlock(&shared->lock);
+	relative_bury(&r);
+}
+
+/* The waiter's patience ends several times, with a holder whose thread id names nobody in its namespace. */
+static void nobody_takes_over_from_the_living_in_another_namespace(void **state)
+{
+	struct relative r;
+	struct pollfd p;
+
+	(void)state;
+	assert_int_equal(lane_lock(&shared->lock, true), 0);
+	if (relative_fork(&r, NULL, 0, true) < 0) {
+		lane_unlock(&shared->lock);
+		skip();
+	}
+	if (r.pid == 0) {
+		int got = lane_lock(&shared->lock, true);
+
+		_exit(write(r.says, got == 0 ? "0" : "1", 1) != 1);
+	}
+	p = (struct pollfd){ .fd = r.said, .events = POLLIN };
+	assert_int_equal(poll(&p, 1, 100), 0);
+	lane_unlock(&shared->lock);
+	{
+		char got;
+
+		assert_int_equal(read(r.said, &got, 1), 1);
+		assert_int_equal(got, '0');
+	}
+	relative_bury(&r);
+	assert_int_equal(lane_lock(&shared->lock, true), 1);
+	lane_unlock(&shared->lock);
 }
 
 static void alone_it_is_a_store_and_still_not_taken_twice(void **state)
@@ -116,6 +191,9 @@ int main(void)
 		cmocka_unit_test(alone_it_is_a_store_and_still_not_taken_twice),
 		cmocka_unit_test(own_thread_is_told_not_to_wait),
 		cmocka_unit_test(dead_holder_is_taken_over_from),
+		cmocka_unit_test(who_tries_takes_over_from_the_dead_only),
+		cmocka_unit_test(dead_holder_in_another_namespace_is_taken_over_from),
+		cmocka_unit_test(nobody_takes_over_from_the_living_in_another_namespace),
 		cmocka_unit_test(one_at_a_time_between_threads_and_processes),
 	};
 

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RINGWAY_CONN_LOCK_H
+#define RINGWAY_CONN_LOCK_H
+
+/* One lane's lock, as a connection takes it: what a holder that died has left half done is made good first. */
+
+#include <errno.h>
+
+#include "shim/conn.h"
+#include "shim/conn_end.h"
+#include "shim/fdtab.h"
+
+/* 0 or -EDEADLK: a signal handler inside a call of its own thread. */
+static inline int conn_lock_tx(struct conn *c)
+{
+	int r = lane_lock(&c->tx.lock, load_relaxed(&c->shared));
+
+	if (unlikely(r > 0))
+		conn_tx_recover(c);
+	return r < 0 ? r : 0;
+}
+
+static inline int conn_lock_rx(struct conn *c)
+{
+	int r = lane_lock(&c->rx.lock, load_relaxed(&c->shared));
+
+	if (unlikely(r > 0))
+		conn_rx_recover(c);
+	return r < 0 ? r : 0;
+}
+
+static inline bool conn_trylock_tx(struct conn *c)
+{
+	int r = lane_trylock(&c->tx.lock, load_relaxed(&c->shared));
+
+	if (unlikely(r == LANE_TAKEN_OVER))
+		conn_tx_recover(c);
+	return r != 0;
+}
+
+static inline bool conn_trylock_rx(struct conn *c)
+{
+	int r = lane_trylock(&c->rx.lock, load_relaxed(&c->shared));
+
+	if (unlikely(r == LANE_TAKEN_OVER))
+		conn_rx_recover(c);
+	return r != 0;
+}
+
+/*
+ * What a data call begins with, given what conn_lock_tx() or conn_lock_rx() said: 0, or why the call is over. Another thread may have
+ * closed the descriptor.
+ */
+static inline int conn_entered(struct conn *c, int fd, struct lane_lock *lock, int locked)
+{
+	if (locked < 0)
+		return -EAGAIN;
+	if (likely(__libc_single_threaded) || likely(fdtab_get(fd) == c))
+		return 0;
+	lane_unlock(lock);
+	return -EBADF;
+}
+
+#endif
