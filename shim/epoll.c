@@ -21,8 +21,11 @@ struct epoll_set *epoll_set_create(int epfd)
 	s = pool_set_get();
 	if (!s)
 		return NULL;
-	/* But for the lock, which a late look at the set that was here before may be about to take. */
-	memset((char *)s + sizeof(s->lock), 0, sizeof(*s) - sizeof(s->lock));
+	/*
+	 * But for the lock, which a late look at the set that was here before may be about to take, and the count of those who
+	 * still sleep on that one.
+	 */
+	memset((char *)s + offsetof(struct epoll_set, live), 0, sizeof(*s) - offsetof(struct epoll_set, live));
 	s->epfd = epfd;
 	s->nr_numbers = 1;
 	s->inner = s->kick = -1;

@@ -3,6 +3,7 @@
  * What the rest of the shim tells about a connection, for all sets that hold it: ready.h.
  */
 #include "shim/conn.h"
+#include "shim/conn_use.h"
 #include "shim/epoll_set.h"
 #include "shim/ready.h"
 
@@ -15,10 +16,17 @@ int ready_adopt(struct conn *c)
 		return -ENOMEM;
 	pool_set_adopted(c, true);
 	for (unsigned n = 0; !err && (r = pool_nth_locked(c, n)) != NULL; n++) {
-		err = reg_adopt(r);
-		if (!err)
-			reg_stir(r);
-		set_unlock(r->set);
+		struct epoll_set *s = r->set;
+
+		if (r->state == REG_PARKED) {
+			reg_remove(r, true);
+			n--;
+		} else {
+			err = reg_adopt(r);
+			if (!err)
+				reg_stir(r);
+		}
+		set_unlock(s);
 	}
 	if (err)
 		ready_disown(c);
@@ -86,6 +94,14 @@ void ready_forget(struct conn *c, int fd, bool last)
 		reg_remove(r, load_relaxed(&c->shared) && !s->inherited && r->fd == fd);
 		set_unlock(s);
 	}
+	/* A handler that has interrupted the owner of a set cannot take them out of it: they keep the record from being used again. */
+	if (unlikely(pool_has_left(c)))
+		conn_hold_locked(c);
+	pool_conn_reset(c);
+}
+
+void ready_opened(struct conn *c)
+{
 	pool_conn_reset(c);
 }
 

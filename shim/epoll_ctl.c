@@ -37,6 +37,11 @@ static void adopt_if_wanted(struct epoll_reg *r)
 	r->fresh = false;
 }
 
+static bool is_adopted(const struct conn *c)
+{
+	return conn_is_linked(c) || pool_is_adopted(c);
+}
+
 struct epoll_reg *reg_note(struct epoll_set *s, int fd, struct conn *c, const struct epoll_event *event)
 {
 	struct epoll_reg *r = pool_reg_get(c, s);
@@ -50,45 +55,77 @@ struct epoll_reg *reg_note(struct epoll_set *s, int fd, struct conn *c, const st
 	return r;
 }
 
+/*
+ * Who registers a number has looked it up before; who closes it takes it out of the table first, and looks for registrations then.
+ * So a registration that came too late for that look finds the number gone here, and goes as if it had come in time. Where the
+ * number stands for another connection by now, that is the one which the kernel may have taken. Pairs with ready_forget().
+ */
+static bool closed_meanwhile(struct epoll_reg *r)
+{
+	struct conn *other;
+
+	fence_full();
+	other = fdtab_get(r->fd);
+	if (likely(other == r->conn))
+		return false;
+	if (other)
+		pool_set_incomplete(other);
+	if (reg_living_fd(r) >= 0)
+		return false;
+	reg_remove(r, true);
+	return true;
+}
+
+static bool ctl_add_parked(struct epoll_set *s, int fd, struct conn *c, const struct epoll_event *event)
+{
+	struct epoll_reg *parked = reg_parked(s, c);
+
+	if (!parked)
+		return false;
+	if (parked->fd != fd) {
+		reg_remove(parked, true);
+		return false;
+	}
+	reg_arm_as_told(parked, event);
+	reg_unpark(parked);
+	reg_stir(parked);
+	return true;
+}
+
 static int ctl_add(struct epoll_set *s, int epfd, int fd, struct conn *c, struct epoll_event *event)
 {
-	struct epoll_reg *r = reg_find(s, c, fd), *parked;
-	bool adopted = conn_is_linked(c) || pool_is_adopted(c);
-	int err = 0, watch;
+	struct epoll_reg *r = reg_find(s, c, fd), *former = r;
+	int err, watch;
 
 	if (r && r->state == REG_ADOPTED)
 		return -EEXIST;
 	if (event->events & EPOLLEXCLUSIVE && event->events & ~(uint32_t)EXCLUSIVE_OK)
 		return -EINVAL;
-	if (!adopted)
-		err = kernel_ctl(epfd, EPOLL_CTL_ADD, fd, event);
-	if (err)
-		return err;
-	parked = adopted ? reg_parked(s, c) : NULL;
-	if (parked && parked->fd == fd) {
-		reg_arm_as_told(parked, event);
-		reg_unpark(parked);
-		reg_stir(parked);
+	if (ctl_add_parked(s, fd, c, event))
 		return 0;
-	}
-	if (parked)
-		reg_remove(parked, true);
-	if (r) /* noted, and the kernel has just taken it anew: it had lost it with a number that was closed behind us */
-		reg_remove(r, false);
+	/*
+	 * Noted before the kernel takes it and before we look whether it is adopted: a rendezvous that another thread makes meanwhile
+	 * either finds it, and then waits for the set, or has said before that it adopts.
+	 */
 	r = reg_note(s, fd, c, event);
-	if (!r)
-		return adopted ? -ENOMEM : 0;
-	if (adopted) {
-		err = reg_add_adopted(r);
-		if (err)
+	if (is_adopted(c))
+		err = r ? reg_add_adopted(r) : -ENOMEM;
+	else
+		err = kernel_ctl(epfd, EPOLL_CTL_ADD, fd, event);
+	if (err) {
+		if (r)
 			reg_remove(r, false);
-		else
-			reg_stir(r);
 		return err;
 	}
-	watch = nego_wait_fd(c);
+	if (former) /* the kernel had lost it with a number that was closed behind us */
+		reg_remove(former, false);
+	if (!r || closed_meanwhile(r))
+		return 0;
+	watch = r->state == REG_PLAIN ? nego_wait_fd(c) : -1;
 	if (watch >= 0)
 		reg_watch(r, watch);
+	if (r->state == REG_ADOPTED)
+		reg_stir(r);
 	return 0;
 }
 
@@ -137,9 +174,7 @@ static int ctl_unknown_set(int epfd, int op, int fd, struct conn *c, struct epol
 		return 0;
 	}
 	r = reg_note(s, fd, c, event);
-	if (!r) {
-		conn_pin(c, REASON_NO_MEMORY);
-	} else if (conn_is_linked(c) || pool_is_adopted(c)) {
+	if (r && !closed_meanwhile(r) && is_adopted(c)) {
 		r->fresh = true;
 		reg_adopt(r);
 		r->fresh = false;

@@ -151,10 +151,6 @@ int reg_adopt(struct epoll_reg *r)
 
 	if (r->state == REG_ADOPTED)
 		return bells_join(r);
-	if (r->state == REG_PARKED) {
-		reg_remove(r, true);
-		return 0;
-	}
 	if (fdtab_get(r->fd) != r->conn)
 		return -EXDEV;
 	if (r->events & EPOLLONESHOT && !r->fresh) {

@@ -187,20 +187,35 @@ void pool_conn_reset(struct conn *c)
 	lane_unlock(&pool.lock);
 }
 
-void pool_set_adopted(struct conn *c, bool adopted)
+static void set_flag(const struct conn *c, uint32_t flag, bool on)
 {
 	if (c->index >= POOL_CONNS || pool_init() < 0 || lane_lock(&pool.lock, false) == -EDEADLK)
 		return;
-	if (adopted)
-		pool.heads[c->index] |= HEAD_ADOPTED;
+	if (on)
+		pool.heads[c->index] |= flag;
 	else
-		pool.heads[c->index] &= ~HEAD_ADOPTED;
+		pool.heads[c->index] &= ~flag;
 	lane_unlock(&pool.lock);
+}
+
+void pool_set_adopted(struct conn *c, bool adopted)
+{
+	set_flag(c, HEAD_ADOPTED, adopted);
+}
+
+void pool_set_incomplete(struct conn *c)
+{
+	set_flag(c, HEAD_INCOMPLETE, true);
 }
 
 bool pool_is_adopted(const struct conn *c)
 {
 	return load_acquire(&pool.ready) && c->index < POOL_CONNS && pool.heads[c->index] & HEAD_ADOPTED;
+}
+
+bool pool_has_left(const struct conn *c)
+{
+	return pool_first_locked(c);
 }
 
 bool pool_has_regs(const struct conn *c)

@@ -162,8 +162,10 @@ bool set_run_pokes(struct epoll_set *s)
 	for (int i = 0; i < nr; i++) {
 		int fd = fd_of_conn(poke[i]);
 
-		if (fd >= 0)
+		if (fd >= 0 && conn_hold(poke[i], fd)) {
 			nego_poke(poke[i], fd);
+			conn_drop(poke[i]);
+		}
 	}
 	set_lock(s);
 	return true;

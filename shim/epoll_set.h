@@ -88,6 +88,7 @@ struct epoll_reg {
 
 struct epoll_set {
 	struct lane_lock lock;
+	_Atomic int nr_waiters;	/* asleep in the kernel, or about to be */
 	bool live;
 	bool inherited;		/* made by an ancestor: its kernel set is shared with it */
 	bool fork_locked;
@@ -99,7 +100,6 @@ struct epoll_set {
 	int nr_users;		/* threads between epoll_set_enter() and _leave() */
 	int inner;		/* the inner set, hidden; -1 until a connection is adopted or negotiates */
 	int kick;		/* an eventfd in the inner set: wakes a waiter for what no fd says */
-	_Atomic int nr_waiters;	/* asleep in the kernel, or about to be */
 	uint32_t nr_adopted, nr_hot, nr_parked;
 	_Atomic uint32_t tick;	/* grows with each kernel wait that returned everything there was */
 	uint32_t everything_seen;
@@ -159,6 +159,7 @@ void pool_reg_put(struct epoll_reg *r);
 struct epoll_reg *pool_reg_of_token(struct epoll_set *s, uint64_t token);
 /* Did a registration of this connection go unrecorded? Until pool_conn_reset(), when its record ends. */
 bool pool_incomplete(struct conn *c);
+void pool_set_incomplete(struct conn *c);
 void pool_conn_reset(struct conn *c);
 /* From ready_adopt() to ready_disown(): what is registered meanwhile goes to the inner set at once. */
 void pool_set_adopted(struct conn *c, bool adopted);
@@ -170,6 +171,8 @@ struct epoll_reg *pool_nth(struct conn *c, unsigned n);
 /* The same with its set's lock taken. */
 struct epoll_reg *pool_nth_locked(struct conn *c, unsigned n);
 bool pool_has_regs(const struct conn *c);
+/* Without the lock: is there a registration still? */
+bool pool_has_left(const struct conn *c);
 void pool_for_each_set(void (*fn)(struct epoll_set *s));
 void pool_fork_prepare(void);
 void pool_fork_release(bool child);

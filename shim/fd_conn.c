@@ -123,13 +123,16 @@ void fd_opened(int fd, enum conn_role role, bool nonblock)
 	c = conn_opened(role, nonblock);
 	if (c) {
 		store_relaxed(&nr_fds[c->index], 1);
-		fdtab_install(fd, c);
+		ready_opened(c);
 	}
-	change_end();
+	/* Before another thread can find it and move it. */
 	if (c && role == CONN_CONNECTED)
 		epoll_early_bind(c, fd);
 	else
 		epoll_early_forget(fd);
+	if (c)
+		fdtab_install(fd, c);
+	change_end();
 }
 
 void fd_fresh(int fd, enum fd_mark mark)

@@ -41,6 +41,9 @@ void ready_changed(struct conn *c);
  */
 void ready_forget(struct conn *c, int fd, bool last);
 
+/* The record is a new connection's: what a rendezvous that came too late has noted of the former one is forgotten. */
+void ready_opened(struct conn *c);
+
 /* The rendezvous waits for `fd` (hidden) to become readable: it joins, or leaves, every wait for the connection. */
 void ready_watch(struct conn *c, int fd);
 void ready_unwatch(struct conn *c, int fd);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <sys/epoll.h>
 
+#include "shim/conn.h"
 #include "shim/epoll.h"
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
@@ -144,9 +145,16 @@ EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 		errno = EBADF;
 		return -1;
 	}
-	c = fdtab_get(fd);
-	if (c)
-		return (int)as_errno(epoll_set_ctl(epfd, op, fd, c, event));
+	while ((c = fdtab_get(fd)) != NULL) {
+		int ret;
+
+		/* Another thread may be closing it. */
+		if (!conn_hold(c, fd))
+			continue;
+		ret = epoll_set_ctl(epfd, op, fd, c, event);
+		conn_drop(c);
+		return (int)as_errno(ret);
+	}
 	if (fdtab_tcp(fd))
 		return (int)as_errno(epoll_set_ctl_early(epfd, op, fd, event));
 	inside = fdtab_epoll(fd);

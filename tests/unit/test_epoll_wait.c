@@ -234,6 +234,44 @@ static void a_pool_with_two_sets_serves(void **state)
 	pool_serves(EPOLLIN | EPOLLET, 2, false);
 }
 
+/* As servers do where one thread accepts and others serve: the first byte is there before the registration. */
+static void a_worker_is_quicker_than_who_registers(void **state)
+{
+	struct timeval soon = { SOON_MS / 1000, 0 };
+	struct pool pool = { .nr_eps = 1, .ep = { ep_new() } };
+	struct worker workers[2];
+	int stop[2];
+
+	assert_int_equal(pipe(stop), 0);
+	add(pool.ep[0], stop[0], EPOLLIN, UINT64_MAX);
+	for (int i = 0; i < 2; i++) {
+		workers[i] = (struct worker){ .pool = &pool, .nr = i };
+		assert_int_equal(pthread_create(&workers[i].thread, NULL, serve, &workers[i]), 0);
+	}
+	for (int round = 0; round < NR_ROUNDS; round++) {
+		struct pair p = pair_open();
+		char byte;
+
+		setsockopt(p.a, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof(soon));
+		put(p.a, "x");
+		add(pool.ep[0], p.b, EPOLLIN | EPOLLET, (uint64_t)p.b);
+		for (int i = 0; i < 20; i++) {
+			assert_int_equal(recv(p.a, &byte, 1, 0), 1);
+			put(p.a, "x");
+		}
+		assert_int_equal(recv(p.a, &byte, 1, 0), 1);
+		assert_int_equal(ctl(pool.ep[0], EPOLL_CTL_DEL, p.b, 0, 0), 0);
+		pair_close(&p);
+	}
+	assert_int_equal(write(stop[1], "x", 1), 1);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+	assert_false(pool.failed);
+	close(pool.ep[0]);
+	close(stop[0]);
+	close(stop[1]);
+}
+
 /* ---- signals, timeouts, fork ----------------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t handled;
@@ -376,6 +414,7 @@ int main(void)
 		cmocka_unit_test(a_pool_serves_edges),
 		cmocka_unit_test(a_pool_serves_levels),
 		cmocka_unit_test(a_pool_with_two_sets_serves),
+		cmocka_unit_test(a_worker_is_quicker_than_who_registers),
 		cmocka_unit_test(mask_lets_a_pending_signal_in),
 		cmocka_unit_test(timeouts_end_the_wait),
 		cmocka_unit_test(a_child_waits_in_the_set_it_inherited),
