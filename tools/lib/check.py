@@ -21,6 +21,7 @@ RESULT_LINE = re.compile(r'^\s*(\d+)/(\d+) (.*?)\s{2,}(OK|FAIL|SKIP|TIMEOUT|ERRO
 GOOD = {'OK', 'EXPECTEDFAIL'}
 
 BUILD_LIMIT = 420
+APART = ('long', 'vm')  # suites that have phases of their own
 AGAIN_MOST, AGAIN_LIMIT = 3, 120
 SANITIZER = {
     'ASAN_OPTIONS': 'verify_asan_link_order=0:detect_stack_use_after_return=0:abort_on_error=1:detect_leaks=0',
@@ -152,13 +153,13 @@ def build(jail, tally, what):
 
 
 def tests_of(directory, suites):
-    """{name as meson prints it: suite/name} of the tests in these suites (None: all but the long ones)."""
+    """{name as meson prints it: suite/name} of the tests in these suites (None: all but those APART)."""
     out = subprocess.run(['meson', 'introspect', '--tests', directory], stdin=subprocess.DEVNULL, capture_output=True,
                          timeout=60, check=True).stdout
     names = {}
     for test in json.loads(out):
         suite = test['suite'][0].partition(':')[2] or test['suite'][0] if test['suite'] else ''
-        if suite in suites if suites else suite != 'long':
+        if suite in suites if suites else suite not in APART:
             names[test['name']] = f'{suite}/{test["name"]}'
     return names
 
@@ -250,7 +251,7 @@ def run_tests(jail, tally, phase):
 
 # A build is a directory below build-check, meson's options, and an environment.
 Build = collections.namedtuple('Build', 'name setup env')
-# Its tests: suites (None: all but the long ones), the limit of the phase in seconds, what meson multiplies time-outs by.
+# Its tests: suites (None: all but those APART), the limit of the phase in seconds, what meson multiplies time-outs by.
 Phase = collections.namedtuple('Phase', 'name build suites limit multiplier')
 
 
@@ -262,10 +263,10 @@ def phases(options):
         return [Phase('gcc', gcc, ['unit', 'surface', 'check'], 400, 1)]
     if not options.all:
         return [Phase('gcc', gcc, None, 900, 1), Phase('clang', clang, ['unit', 'surface'], 300, 1),
-                Phase('asan', asan, sanitized, 600, 3)]
+                Phase('asan', asan, sanitized, 600, 3), Phase('vm', gcc, ['vm'], 720, 1)]
     return [Phase('gcc', gcc, None, 1500, 2), Phase('clang', clang, None, 1500, 2), Phase('asan', asan, sanitized, 1500, 4),
             Phase('gcc-long', gcc, ['long'], 2400, 3), Phase('clang-long', clang, ['long'], 2400, 3),
-            Phase('asan-long', asan, ['long'], 3000, 5)]
+            Phase('asan-long', asan, ['long'], 3000, 5), Phase('vm', gcc, ['vm'], 1500, 2)]
 
 
 def main():
