@@ -7,7 +7,7 @@ which it matters; the search must find a counter-example, or the model proves no
 MODELS = {
     "ring": {
         "scenes": {
-            "both-sleep": ([], "almost two laps, cut into any pieces, both sides sleep"),
+            "both-sleep": ([], "there and back between the rings, cut into any pieces, both sides sleep"),
         },
         "mutations": {
             "PUBLISH_BEFORE_COPY": ([], "the tail is published before the bytes are there"),
@@ -17,6 +17,11 @@ MODELS = {
             "NO_FENCE_AFTER_CONSUME": ([], "the receiver looks at the wake word before its head is visible"),
             "NO_SECOND_LOOK_FOR_ROOM": ([], "sleeps for room without looking again after arming"),
             "QUARTER_BY_LENGTH": ([], "room is told only when one read frees a quarter"),
+            "QUARTER_OF_THE_LARGE": (["-DOVER=16"], "room in the small ring is told at quarters of the overflow ring"),
+            "BACK_BEFORE_TAKEN": ([], "back to the small ring while bytes in the other one are unread"),
+            "PLACE_AFTER_TAIL": ([], "where the rings change is told after the tail"),
+            "ONE_BIT": ([], "a second stay in the overflow ring looks like the first"),
+            "MOVE_WITHOUT_BYTES": ([], "a move is taken from a tail with no new byte before it"),
         },
     },
     "switch": {
@@ -90,6 +95,51 @@ MODELS = {
             "LINKS_WITHOUT_VERDICT": (["-DMAY_GIVE_UP", "-DMAY_REFUSE"], "the acceptor links when its HELLO is out"),
             "WAITS_FOR_A_STRANGER": ([], "a silent stranger keeps the offer from hearing the peer"),
             "FIRST_SEGMENT": (["-DMAY_GIVE_UP", "-DMAY_REFUSE"], "a later dial goes on with the first one's segment"),
+        },
+    },
+    "verbs": {
+        "scenes": {
+            "held": ([], "a sender that holds bytes behind a closed gate and never calls again"),
+            "sleepers": (["-DSLEEPERS"], "two threads asleep on one completion channel, one pump at a time"),
+            "credits": (["-DCREDITS"], "two ends stream to each other through few receive requests"),
+            "ends": (["-DENDS"], "FIN over TCP races bytes over RDMA; killed, or the queue pair lost, at any moment"),
+            "ends-clean": (["-DENDS", "-DCLEAN"], "the same where nothing fails: no reset"),
+        },
+        "mutations": {
+            "NO_HELD": ([], "the message with which the gate closes does not say so"),
+            "NO_FENCE_BEFORE_POLL": ([], "the tail is shown after the look that decides to hold"),
+            "NO_REOPEN": ([], "the tail is read without telling the sender to hold no more"),
+            "READ_BEFORE_REOPEN": ([], "the tail is read before the sender is told to hold no more"),
+            "NO_FETCH": ([], "who was told HELD sleeps without fetching"),
+            "FETCHED_IS_ANNOUNCED": ([], "bytes that were fetched are counted again when they are posted"),
+            "ARM_AFTER_POLL": ([], "the queue is armed after the last look"),
+            "NO_CREDIT": (["-DWINDOW=9"], "a receiver that sends nothing back reports nothing"),
+            "DRAIN_WITHOUT_ARMING": (["-DSLEEPERS"], "who drains the channel does not arm for the others"),
+            "POLL_BEFORE_ARM": (["-DSLEEPERS"], "the queue is polled, then armed"),
+            "NO_LOOK_AGAIN": (["-DSLEEPERS"], "the pump's holder lets go without another look at the marks"),
+            "NO_RESERVE": (["-DCREDITS"], "bytes use the last receive requests"),
+            "RECEIVES_UNREPORTED": (["-DCREDITS"], "receive requests are told of with heads only"),
+            "GRANTED_BEFORE_POSTED": (["-DCREDITS"], "receive requests are told of and not posted"),
+            "END_AT_FIN": (["-DENDS"], "the end is told before the bytes in front of it have come"),
+            "END_WITHOUT_FIN": (["-DENDS"], "TCP's end without FIN is taken for the stream's"),
+            "DESTROYED_AT_ONCE": (["-DENDS", "-DCLEAN"], "the queue pair is destroyed before everything is acknowledged"),
+            "NO_PROBE": (["-DENDS"], "who waits for the rest behind TCP's end never asks whether the queue pair lives"),
+        },
+    },
+    "switch_remote": {
+        "scenes": {
+            "stream": ([], "words and bytes on roads without order, sender killed and link lost anywhere"),
+        },
+        "mutations": {
+            "NO_ACK": ([], "the frame is written without the receiver's acknowledgement"),
+            "WORDS_DECIDE": ([], "data at S without a void that has come is called a lie"),
+            "NOT_CONFIRMED": ([], "data that begins like the frame is sent before its void is delivered"),
+            "LOST_AND_SENT": ([], "the same where the link was lost meanwhile"),
+            "TORN_GOES_ON": ([], "a lane whose link is lost inside the frame goes on with data"),
+            "NO_DRAIN_AT_PREFIX": ([], "a prefix is judged without taking the words that have been delivered"),
+            "LOST_MEANS_DATA": ([], "a prefix is taken for data because the link is lost"),
+            "END_WITHOUT_FIN": ([], "TCP's end without FIN is taken for the stream's"),
+            "FIN_AND_DESTROY": (["-DCLEAN"], "the queue pair is destroyed before everything is delivered"),
         },
     },
 }

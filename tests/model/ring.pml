@@ -1,31 +1,43 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The byte ring with both its waits: the receiver sleeps for bytes, the sender for room, and is woken at quarters only.
+ * A lane's two rings with both waits: the receiver sleeps for bytes, the sender for room, and is woken at quarters only; a sender that
+ * finds the small ring full may move to the overflow ring, and moves back when it finds everything taken.
  *
  * Stands for: ring_write(), ring_put(), ring_publish(), ring_read(), ring_get(), ring_consume_to() of ringbuf/ring.h, ring_rx_refresh() and
- * ring_tx_refresh() of ring.c, and both sleep_begin() of wake.c reduced to one sleeper a side (bell.pml has the rest).
+ * ring_tx_refresh() of ring.c, all of overflow.c, ring_tx_recover() at any moment, and both sleep_begin() of wake.c reduced to one
+ * sleeper a side (bell.pml has the rest).
  *
- * The ring holds SIZE bytes, positions run freely and are masked only to index; a byte is its number. Writes and reads are cut into
+ * The rings hold SIZE and OVER bytes, positions run freely and are masked only to index; a byte is its number. Writes and reads are cut into
  * any pieces. Stores are buffered as on x86 (TSO, see bell.pml), each side's in one queue, so that a position cannot
  * pass the bytes before it; the fences are between a publication and the look at the other side's wake word.
  *
- * What must hold: every byte arrives once, in order; nothing unread is overwritten; tail - head <= SIZE as each side sees it; nobody sleeps
- * for ever: the run ends with all bytes taken.
+ * What must hold: every byte arrives once, in order; nothing unread is overwritten; what each side learns of the other is within what it
+ * checks, so no honest peer is called a liar; nobody sleeps for ever: the run ends with all bytes taken.
  */
-#define SIZE 8
-#define QUARTER 2
+#ifndef SIZE
+#define SIZE 4
+#endif
+#define QUARTER (SIZE / 4)
+#ifndef OVER
+#define OVER 8
+#endif
+#define OVER_QUARTER (OVER / 4)
 #ifndef BYTES
-#define BYTES 14
+#define BYTES 16
 #endif
 #define MOST 3		/* bytes moved by one call */
+#define MOVE 64		/* a published tail is a position below the number of moves modulo 4 */
 
-byte ring[SIZE];
-byte tail, head;		/* the shared words */
+byte ring[SIZE], over[OVER];
+byte tail, moved_at, head;		/* the shared words */
 bool rx_armed, tx_armed;
 bool rx_bell, tx_bell;
 bool sent_all;
 
-/* Store buffers, one slot a word: stores to one word may merge, and tail never passes bytes, which are stored at once */
+/*
+ * Store buffers, one slot a word: stores to one word may merge, and tail never passes bytes and the place of a move, which are stored
+ * at once.
+ */
 byte tail_buffered, head_buffered;
 bool rx_armed_buffered, tx_armed_buffered;
 #define TX_FLUSH d_step { tail = tail_buffered; if :: tx_armed_buffered -> tx_armed = true; tx_armed_buffered = false :: else fi }
@@ -53,7 +65,10 @@ end:
 
 inline publish(pos)
 {
-	tail_buffered = pos;
+	tail_buffered = moves * MOVE + pos;
+#ifdef MUT_PLACE_AFTER_TAIL
+	moved_at = at;
+#endif
 	PUBLISH_FENCE;
 	if
 	:: rx_armed -> d_step { tail = tail_buffered; rx_armed = false; rx_bell = true }
@@ -61,30 +76,57 @@ inline publish(pos)
 	fi
 }
 
+#define LARGE (moves % 2 == 1)
+
 inline put(pos, to)
 {
 	do
 	:: pos < to ->
-		assert(pos - head < SIZE);	/* nothing unread is overwritten: the true head, as memory has it */
-		ring[pos % SIZE] = pos;
+		/* Nothing unread is overwritten: the true head, as memory has it. */
+		if
+		:: LARGE -> assert(pos - (head > at -> head : at) < OVER); over[pos % OVER] = pos
+		:: else -> assert(pos - head < SIZE); ring[pos % SIZE] = pos
+		fi;
 		pos++
 	:: else -> break
 	od
 }
 
-#ifdef MUT_ROOM_OFF_BY_ONE
-#define ROOM_SEEN (SIZE + 1 - (my_tail - head_seen))
-#else
-#define ROOM_SEEN (SIZE - (my_tail - head_seen))
+inline move()
+{
+	at = my_tail;
+#ifndef MUT_PLACE_AFTER_TAIL
+	moved_at = at;
 #endif
-#define LOW_WATER (want < QUARTER -> want : QUARTER)
+	moves = (moves + 1) % 4
+}
+
+#ifdef MUT_ROOM_OFF_BY_ONE
+#define SPARE 1
+#else
+#define SPARE 0
+#endif
+#define FREE_FROM (LARGE && head_seen < at -> at : head_seen)
+#define ROOM_SEEN ((LARGE -> OVER : SIZE) + SPARE - (my_tail - FREE_FROM))
+#define LARGEST_WAIT (LARGE -> OVER_QUARTER : QUARTER)
+#define LOW_WATER (want < LARGEST_WAIT -> want : LARGEST_WAIT)
+#ifdef MUT_BACK_BEFORE_TAKEN	/* as soon as the bytes of the small ring are taken */
+#define MAY_GO_BACK (head_seen >= at)
+#else
+#define MAY_GO_BACK (head_seen == my_tail)
+#endif
 
 active proctype sender()
 {
-	byte my_tail, head_seen, want, to, pos;
+	byte my_tail, head_seen, want, to, pos, moves, at;
+	bool recovered;
 	do
 	:: my_tail == BYTES -> break
-	:: else ->
+	:: !recovered && my_tail != BYTES ->
+		/* A holder of the lane has died, and who takes over publishes what was true. */
+		recovered = true;
+		publish(my_tail)
+	:: my_tail != BYTES ->
 		if
 		:: want = 1
 		:: want = MOST
@@ -94,10 +136,15 @@ active proctype sender()
 		:: else
 		fi;
 		if
-		:: ROOM_SEEN < want -> head_seen = head	/* the peer's line is read only when room seems short */
+		:: ROOM_SEEN < want || LARGE ->	/* the peer's line is read only when room seems short, or there is something to go back for */
+			head_seen = head;
+			if
+			:: LARGE && MAY_GO_BACK -> move()
+			:: else
+			fi
 		:: else
 		fi;
-		assert(my_tail - head_seen <= SIZE);
+		assert(ROOM_SEEN >= 0);
 		if
 		:: ROOM_SEEN > 0 ->
 			to = my_tail + (ROOM_SEEN < want -> ROOM_SEEN : want);
@@ -110,7 +157,8 @@ active proctype sender()
 			publish(to);
 #endif
 			my_tail = to
-		:: else ->
+		:: ROOM_SEEN <= 0 && !LARGE -> move()
+		:: ROOM_SEEN <= 0 ->	/* or waits, in either ring */
 			tx_bell = false;
 			tx_armed_buffered = true;
 			TX_FLUSH;
@@ -126,17 +174,25 @@ active proctype sender()
 	sent_all = true
 }
 
-#ifdef MUT_QUARTER_BY_LENGTH	/* rings only if one call freed a quarter */
-#define CROSSED (to - my_head >= QUARTER)
+/* The quarter that the receiver goes by: of the small ring until it has noticed that the bytes come from the other one. */
+#ifdef MUT_QUARTER_OF_THE_LARGE
+#define CROSSING OVER_QUARTER
 #else
-#define CROSSED (my_head / QUARTER != to / QUARTER)
+#define CROSSING (large -> OVER_QUARTER : QUARTER)
 #endif
+#ifdef MUT_QUARTER_BY_LENGTH	/* rings only if one call freed a quarter */
+#define CROSSED (to - my_head >= CROSSING)
+#else
+#define CROSSED (my_head / CROSSING != to / CROSSING)
+#endif
+#define PLACE large = (moves % 2 == 1 && head_buffered >= at)
 
 inline consume(to)
 {
 	head_buffered = to;
 	if
 	:: CROSSED ->
+		PLACE;
 		CONSUME_FENCE;
 		if
 		:: tx_armed -> d_step { head = head_buffered; tx_armed = false; tx_bell = true }
@@ -149,22 +205,63 @@ inline consume(to)
 inline get(pos, to)
 {
 	do
-	:: pos < to -> assert(ring[pos % SIZE] == pos); pos++
+	:: pos < to ->
+		if
+		:: moves % 2 == 1 && pos >= at -> assert(over[pos % OVER] == pos)
+		:: else -> assert(ring[pos % SIZE] == pos)
+		fi;
+		pos++
 	:: else -> break
 	od
 }
 
+#ifdef MUT_ONE_BIT	/* tells the rings apart, not one stay in the overflow ring from the next */
+#define SAME_MOVE ((word / MOVE) % 2 == moves % 2)
+#else
+#define SAME_MOVE (word / MOVE == moves)
+#endif
+#ifdef MUT_MOVE_WITHOUT_BYTES	/* learns of a move from a tail that has nothing new before it */
+#define NOTHING_NEW (word == moves * MOVE + tail_seen)
+#else
+#define NOTHING_NEW (word % MOVE == tail_seen)
+#endif
+
+inline refresh()
+{
+	word = tail;
+	if
+	:: NOTHING_NEW
+	:: else ->
+		if
+		:: SAME_MOVE -> skip
+		:: !(SAME_MOVE) && (word / MOVE) % 2 == 1 ->
+			assert(moves % 2 == 0 || tail_seen == my_head);
+			at = moved_at;
+			assert(at >= tail_seen && at - my_head <= SIZE)
+		:: else -> assert(tail_seen == my_head); at = my_head
+		fi;
+		d_step {
+			moves = word / MOVE;
+			tail_seen = word % MOVE;
+			PLACE
+		};
+		assert(moves % 2 == 0 || tail_seen >= at);
+		assert(tail_seen - (moves % 2 == 1 && my_head < at -> at : my_head) <= (moves % 2 == 1 -> OVER : SIZE))
+	fi;
+	word = 0
+}
+
 active proctype receiver()
 {
-	byte my_head, tail_seen, to, pos, want;
+	byte my_head, tail_seen, to, pos, want, moves, at, word;
+	bool large;
 	do
 	:: my_head == BYTES -> break
 	:: else ->
 		if
-		:: tail_seen == my_head -> tail_seen = tail
-		:: else
+		:: refresh()
+		:: tail_seen > my_head
 		fi;
-		assert(tail_seen - my_head <= SIZE);
 		if
 		:: tail_seen > my_head ->
 			if
@@ -186,7 +283,7 @@ active proctype receiver()
 			rx_armed_buffered = true;
 			RX_FLUSH;
 			if
-			:: tail != my_head
+			:: tail % MOVE != my_head
 			:: else -> rx_bell
 			fi
 		fi

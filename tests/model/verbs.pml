@@ -1,0 +1,560 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Rings between hosts: what the two engines (ringbuf/verbs*.c) and the two devices do with one another.
+ *
+ * Devices run by themselves: a channel of work requests is executed in order, completions appear in the other end's queue at any later time,
+ * and an armed queue makes one event. Engines run only while their program is in a call, so a program that leaves is a process that ends
+ * while its device goes on.
+ *
+ * Scenes: default (HELD), a sender that publishes, holds bytes back behind a closed gate, and leaves;  -DSLEEPERS, two threads asleep on one
+ * completion channel, the pump's lock;  -DCREDITS, two ends that stream to each other through few receive requests;  -DENDS, FIN over TCP racing
+ * bytes over RDMA, with a sender killed and a queue pair lost at any moment.
+ *
+ * Bytes are counts: order and content are the device's, which are not in doubt. What must hold: nothing is taken before it was published, nothing is
+ * counted twice, everything that was published is taken in the end; no sleeper is left asleep; no message finds no receive request; the end is
+ * told after the last byte, or a reset is.
+ */
+#define BYTE 0
+#define CREDIT 1
+#define REOPEN 2
+#define READ 3
+#define ACK 4
+
+#if !defined(SLEEPERS) && !defined(CREDITS) && !defined(ENDS)
+/* ---- a sender that holds and leaves ---- */
+#ifndef BYTES
+#define BYTES 5
+#endif
+#define RING 4
+#ifndef WINDOW
+#define WINDOW 2	/* messages in a row before the gate closes */
+#endif
+#define LARGE 3		/* so many bytes go out all the same */
+
+/* The sender's end */
+byte tail, shown, posted, head_seen, burst;
+byte shown_buffered;	/* on x86 a store waits in a buffer while later loads pass */
+bool closed, armed_a, event_a;
+/* The receiver's end */
+byte announced, fetched, head, reported;
+bool held, armed_b, event_b;
+
+chan wire = [6] of { byte, bool };	/* sender's device: length, HELD */
+chan back = [4] of { byte, byte };		/* receiver's device: kind, head */
+chan cq_a = [6] of { byte, byte };
+chan cq_b = [6] of { byte, byte, bool };
+chan acks = [6] of { byte };
+
+#define AVAIL ((announced > fetched -> announced : fetched) - head)
+
+/* A store reaches memory when it likes */
+active proctype memory()
+{
+end:
+	do
+	:: atomic { shown != shown_buffered -> shown = shown_buffered }
+	od
+}
+
+/* The devices: in order, each message at any later time; the acknowledgement of a signalled one later still */
+active proctype device_a()
+{
+	byte k, n;
+	bool h;
+end:
+	do
+	:: atomic { wire ? n, h -> cq_b ! BYTE, n, h; event_b = event_b || armed_b; armed_b = false;
+		    if :: h -> acks ! 0 :: else fi; n = 0; h = false }
+	:: atomic { acks ? _ -> cq_a ! ACK, 0; event_a = event_a || armed_a; armed_a = false }
+	od
+}
+
+active proctype device_b()
+{
+	byte k, n;
+end:
+	do
+	:: atomic { back ? k, n ->
+		if
+		:: k == READ -> cq_b ! READ, shown, false; event_b = event_b || armed_b; armed_b = false
+		:: else -> cq_a ! k, n; event_a = event_a || armed_a; armed_a = false
+		fi; k = 0; n = 0 }
+	od
+}
+
+inline poll_a()
+{
+	do
+	:: atomic { nempty(cq_a) -> cq_a ? k, n;
+		if
+		:: k == ACK -> closed = false; burst = 0
+		:: k == REOPEN -> closed = false; burst = 0; head_seen = n
+		:: k == CREDIT -> head_seen = n; burst = (closed -> burst : 0)
+		fi; k = 0; n = 0 }
+	:: empty(cq_a) -> break
+	od
+}
+
+#ifdef MUT_NO_HELD
+#define SAYS_HELD false
+#else
+#define SAYS_HELD closed
+#endif
+
+/* Everything that may go out; `leaving`: whatever the gate says */
+inline post(leaving)
+{
+	do
+	:: atomic { posted < tail && (!closed || leaving || tail - posted >= LARGE) ->
+		burst++;
+		closed = closed || burst >= WINDOW;
+		wire ! tail - posted, SAYS_HELD;
+		posted = tail }
+	:: else -> break
+	od
+}
+
+inline publish()
+{
+	tail++;
+	shown_buffered = tail;
+#ifndef MUT_NO_FENCE_BEFORE_POLL
+	shown = shown_buffered;
+#endif
+	poll_a();
+	post(false)
+}
+
+active proctype sender()
+{
+	byte k, n;
+	do
+	:: tail == BYTES -> break
+	:: tail < BYTES && tail - head_seen < RING -> publish()
+	:: tail < BYTES && tail - head_seen == RING ->
+		armed_a = true;
+		poll_a();
+		post(true);
+		if
+		:: tail - head_seen < RING
+		:: else -> event_a; event_a = false
+		fi
+	od
+	/* leaves: bytes may be held, and no call will come */
+}
+
+inline poll_b()
+{
+	do
+	:: atomic { nempty(cq_b) -> cq_b ? k, n, h;
+		if
+		:: k == BYTE ->
+			announced = announced + n;
+			assert(announced <= tail);
+			held = held || h
+		:: k == READ ->
+#ifdef MUT_FETCHED_IS_ANNOUNCED
+			announced = (n > announced -> n : announced)
+#else
+			fetched = (n > fetched -> n : fetched)
+#endif
+		fi;
+		assert(head + AVAIL <= tail && AVAIL <= RING);
+		k = 0; n = 0; h = false }
+	:: empty(cq_b) -> break
+	od
+}
+
+#ifdef MUT_NO_CREDIT
+#define CREDIT_DUE false
+#else
+#define CREDIT_DUE (head - reported >= RING / 2)
+#endif
+
+inline fetch()
+{
+	held = false;
+#ifdef MUT_READ_BEFORE_REOPEN
+	back ! READ, 0;
+	back ! REOPEN, head
+#else
+#ifndef MUT_NO_REOPEN
+	back ! REOPEN, head;
+	reported = head;
+#endif
+	back ! READ, 0
+#endif
+}
+
+active proctype receiver()
+{
+	byte k, n;
+	bool h;
+	do
+	:: head == BYTES -> break
+	:: head < BYTES && AVAIL > 0 ->
+		head++;
+		if
+		:: CREDIT_DUE -> back ! CREDIT, head; reported = head
+		:: else
+		fi
+	:: head < BYTES && AVAIL == 0 ->
+#ifdef MUT_ARM_AFTER_POLL
+		poll_b();
+		armed_b = true;
+#else
+		armed_b = true;
+		poll_b();
+#endif
+		if
+		:: AVAIL > 0
+		:: else ->
+			if
+#ifndef MUT_NO_FETCH
+			:: held -> fetch()
+#endif
+			:: else
+			fi;
+			event_b; event_b = false
+		fi
+	od
+}
+
+#elif defined(SLEEPERS)
+/* ---- two threads asleep on one channel, one pump ---- */
+#define MESSAGES 3
+#define AWAKE 0
+#define ARMED 1
+#define ASKED_LOOK 1
+#define ASKED_ARM 2
+#define ASKED_RUNG 4
+
+byte cq, tail, head, word, nr_asleep;
+bool armed, believed, event, bell;	/* armed: the device's; believed: ours, until the channel is drained */
+bool locked;
+byte asked;
+
+active proctype device()
+{
+	byte n;
+	do
+	:: n < MESSAGES -> atomic { n++; cq++; event = event || armed; armed = false }
+	:: else -> break
+	od
+}
+
+inline work(w)
+{
+	if
+	:: w >= ASKED_RUNG ->
+#ifdef MUT_DRAIN_WITHOUT_ARMING
+		d_step { event = false; believed = false }
+#else
+		d_step { event = false; believed = false }
+		d_step { armed = true; believed = true }
+#endif
+	:: w < ASKED_RUNG && w >= ASKED_ARM && !believed ->
+#ifndef MUT_POLL_BEFORE_ARM
+		d_step { armed = true; believed = true }
+#endif
+	:: else
+	fi;
+	d_step { tail = tail + cq; cq = 0 }
+#ifdef MUT_POLL_BEFORE_ARM
+	if
+	:: w >= ASKED_ARM -> d_step { armed = true; believed = true }
+	:: else
+	fi;
+#endif
+	d_step { was = word; word = AWAKE }
+	if
+	:: was == ARMED && tail == head -> word = ARMED
+	:: was == ARMED && tail > head -> bell = true
+	:: else
+	fi
+}
+
+#define HAS(w, bit) ((w / bit) % 2 == 1)
+
+/* Leave the mark, then try: who holds the lock looks at the marks once more after it has let go */
+inline pump(why)
+{
+	d_step { if :: why == ASKED_RUNG && !HAS(asked, ASKED_RUNG) -> asked = asked + ASKED_RUNG
+		    :: why == ASKED_ARM && !HAS(asked, ASKED_ARM) -> asked = asked + ASKED_ARM
+		    :: why == ASKED_LOOK && !HAS(asked, ASKED_LOOK) -> asked = asked + ASKED_LOOK
+		    :: else fi }
+	do
+	:: asked == 0 -> break
+	:: else ->
+		if
+		:: atomic { locked -> break }
+		:: atomic { !locked -> locked = true }
+			d_step { w = asked; asked = 0 }
+			work(w);
+			locked = false;
+			w = 0; was = 0;
+#ifdef MUT_NO_LOOK_AGAIN
+			break
+#endif
+		fi
+	od;
+	skip
+}
+
+inline take()
+{
+	d_step { if :: head < tail -> head++; got = true :: else -> got = false fi }
+}
+
+#define OVER (head == MESSAGES)
+
+proctype thread(byte i)
+{
+	byte w, was;
+	bool got, drained, others;
+	do
+	:: OVER -> break
+	:: i == 1 -> pump(ASKED_LOOK); break	/* looks once more and leaves for good */
+	:: else ->
+		take();
+		if
+		:: got
+		:: !got ->
+			pump(ASKED_ARM);
+			d_step { drained = bell; bell = false }
+			d_step { nr_asleep++; word = ARMED }
+			if
+			:: head < tail || OVER ->
+				d_step { nr_asleep--; others = nr_asleep > 0; word = (others -> word : AWAKE) }
+				if :: others && drained -> bell = true :: else fi
+			:: else ->
+				(bell || event || OVER);
+				if :: event -> pump(ASKED_RUNG) :: else fi;
+				d_step { nr_asleep--; word = (nr_asleep > 0 -> word : AWAKE) }
+			fi
+		fi;
+		d_step { got = false; drained = false; others = false }
+	od
+}
+
+init {
+	atomic { run thread(0); run thread(1) }
+}
+
+#elif defined(CREDITS)
+/* ---- two ends, few receive requests ---- */
+#define MESSAGES 5
+#define RQ 4
+#define RESERVE 2
+#define BATCH 2
+#define RING 4
+
+typedef side_t {
+	byte sent;		/* bytes posted; each is a message here */
+	byte got;
+	byte messages;		/* posted, of all kinds */
+	byte granted;		/* receive requests that the peer has told us of, all together */
+	byte credit;		/* the peer's head, as told */
+	byte taken;		/* completions taken since the last batch was posted again */
+	byte receives;		/* receive requests that we have posted, all together */
+	byte told_receives;
+	byte told_head;
+	byte rq;		/* the device's: posted and not used */
+	bool armed, event;
+}
+side_t side[2];
+chan way0 = [8] of { byte, byte, byte };	/* length, head, receives */
+chan way1 = [8] of { byte, byte, byte };
+chan cq0 = [8] of { byte, byte, byte };
+chan cq1 = [8] of { byte, byte, byte };
+
+proctype device(byte to; chan way; chan cq)
+{
+	byte a, b, c;
+end:
+	do
+	:: atomic { way ? a, b, c ->
+		assert(side[to].rq > 0);	/* never a message without a request */
+		side[to].rq--;
+		cq ! a, b, c;
+		side[to].event = side[to].event || side[to].armed; side[to].armed = false;
+		a = 0; b = 0; c = 0 }
+	od
+}
+
+#ifdef MUT_NO_RESERVE
+#define LEFT_TO_CREDITS 0
+#else
+#define LEFT_TO_CREDITS RESERVE
+#endif
+#define KNOWN(i) (side[i].granted - side[i].messages)
+#ifdef MUT_RECEIVES_UNREPORTED
+#define CREDIT_DUE(i) (side[i].got - side[i].told_head >= RING / 2)
+#else
+#define CREDIT_DUE(i) (side[i].got - side[i].told_head >= RING / 2 || side[i].receives - side[i].told_receives >= RQ / 2)
+#endif
+#define MAY_SEND(i) (side[i].sent < MESSAGES && side[i].sent - side[i].credit < RING && KNOWN(i) > LEFT_TO_CREDITS)
+#define MAY_TELL(i) (CREDIT_DUE(i) && KNOWN(i) > 0)
+
+inline message(i, way, bytes)
+{
+	way ! bytes, side[i].got, side[i].receives;
+	side[i].messages++;
+	side[i].told_head = side[i].got;
+	side[i].told_receives = side[i].receives
+}
+
+inline poll(i, cq)
+{
+	do
+	:: atomic { nempty(cq) -> cq ? a, b, c;
+		side[i].got = side[i].got + a;
+		side[i].credit = b;
+		side[i].granted = c;
+		assert(KNOWN(i) <= RQ);
+		side[i].taken++;
+		if
+#ifdef MUT_GRANTED_BEFORE_POSTED
+		:: side[i].taken == BATCH -> side[i].receives = side[i].receives + BATCH; side[i].taken = 0
+#else
+		:: side[i].taken == BATCH -> side[i].rq = side[i].rq + BATCH; side[i].receives = side[i].receives + BATCH; side[i].taken = 0
+#endif
+		:: else
+		fi;
+		a = 0; b = 0; c = 0 }
+	:: empty(cq) -> break
+	od
+}
+
+proctype end_of(byte i; chan way; chan cq)
+{
+	byte a, b, c;
+	do
+	:: side[i].sent == MESSAGES && side[i].got == MESSAGES -> break
+	:: else ->
+		side[i].armed = true;
+		poll(i, cq);
+		if
+		:: atomic { MAY_SEND(i) -> message(i, way, 1); side[i].sent++ }
+		:: atomic { MAY_TELL(i) && !MAY_SEND(i) -> message(i, way, 0) }
+		:: else ->
+			if
+			:: side[i].sent == MESSAGES && side[i].got == MESSAGES
+			:: else -> side[i].event; side[i].event = false
+			fi
+		fi
+	od
+	/* A credit that is due is sent before the program leaves */
+	do
+	:: atomic { MAY_TELL(i) -> message(i, way, 0) }
+	:: else -> break
+	od
+}
+
+init {
+	atomic {
+		side[0].rq = RQ; side[0].receives = RQ; side[0].told_receives = RQ; side[0].granted = RQ;
+		side[1].rq = RQ; side[1].receives = RQ; side[1].told_receives = RQ; side[1].granted = RQ;
+		run device(1, way0, cq1); run device(0, way1, cq0);
+		run end_of(0, way0, cq0); run end_of(1, way1, cq1)
+	}
+}
+
+#else
+/* ---- the end: FIN(X) and the kernel's end on TCP, bytes on RDMA ---- */
+#define BYTES 3
+#define FIN 10
+#define KFIN 99
+
+byte sent, arrived, taken;
+bool killed, lost, gone;	/* lost: the queue pairs fail; gone: the sender's is destroyed */
+bool told_end, told_reset;
+chan tcp = [4] of { byte };
+chan rdma = [4] of { byte };
+byte landed;			/* executed by the device */
+
+active proctype device()
+{
+	byte b;
+end:
+	do
+	:: atomic { !lost && !gone && nempty(rdma) -> rdma ? b; landed++; b = 0 }
+#ifndef CLEAN
+	:: atomic { !lost && landed < BYTES -> lost = true }
+#endif
+	od
+}
+
+#ifdef CLEAN
+#define MAY_DIE skip
+#else
+#define MAY_DIE if :: skip :: killed = true; goto out fi
+#endif
+
+active proctype sender()
+{
+	do
+	:: sent < BYTES && !lost -> rdma ! sent; sent++; MAY_DIE
+	:: lost -> break			/* a send call fails: the program closes */
+	:: sent == BYTES -> break
+	:: sent > 0 -> break			/* ends early */
+	od;
+	MAY_DIE;
+#ifdef MUT_NO_FIN
+#else
+	tcp ! FIN + sent;
+#endif
+	MAY_DIE;
+	/* the queue pair stays until the device has acknowledged everything */
+#ifndef MUT_DESTROYED_AT_ONCE
+	if
+	:: landed == sent
+	:: lost
+#ifndef CLEAN
+	:: killed = true			/* while it waits */
+#endif
+	fi;
+#endif
+out:
+	atomic { gone = true; tcp ! KFIN }
+}
+
+#define DEAD (lost || gone)
+
+active proctype receiver()
+{
+	byte x, f;
+	bool have_fin, ended;
+	do
+	:: told_end || told_reset -> break
+	:: else ->
+		if
+		:: landed > taken -> taken = landed
+		:: atomic { nempty(tcp) -> tcp ? f;
+			if
+			:: f == KFIN -> ended = true
+			:: else -> have_fin = true; x = f - FIN
+			fi; f = 0 }
+#ifdef MUT_END_AT_FIN
+		:: ended && have_fin -> told_end = true
+#else
+		:: ended && have_fin && taken == x -> told_end = true
+#endif
+#ifdef MUT_END_WITHOUT_FIN
+		:: ended && !have_fin && landed == taken -> told_end = true
+#else
+		:: ended && !have_fin -> told_reset = true
+#endif
+		/* A probe behind TCP's end finds out. What landed before the queue pair failed is taken first. */
+#ifndef MUT_NO_PROBE
+		:: ended && have_fin && DEAD && landed == taken && taken < x -> told_reset = true
+#endif
+		fi
+	od;
+	assert(!told_end || (taken == sent && have_fin));
+	assert(!told_end || taken == x);
+#ifdef CLEAN
+	assert(told_end)		/* nobody failed: no reset either */
+#endif
+}
+#endif
