@@ -131,13 +131,20 @@ void conn_unlock_both(struct conn *c)
 	lane_unlock(&c->tx.lock);
 }
 
+/* A reason says why a connection is on TCP. One of which both lanes have left it has none, whatever was asked of it since. */
+static void note_pin(struct conn *c, enum reason why)
+{
+	if (c->switches < 2)
+		store_relaxed(&c->reason, (uint8_t)why);
+	store_relaxed(&c->pinned, 1);
+}
+
 bool conn_pin_locked(struct conn *c, enum reason why)
 {
 	bool tx, rx;
 
 	if (!load_relaxed(&c->pinned)) {
-		store_relaxed(&c->reason, (uint8_t)why);
-		store_relaxed(&c->pinned, 1);
+		note_pin(c, why);
 		c->nego.due_calls = NEGO_NEVER;
 		c->nego.due_bytes = NEGO_NEVER;
 	}
@@ -152,8 +159,7 @@ bool conn_pin(struct conn *c, enum reason why)
 
 	if (conn_lock_both(c) < 0) {
 		/* A signal handler in the middle of a call of its own thread: the flag alone keeps the lanes from being announced. */
-		store_relaxed(&c->reason, (uint8_t)why);
-		store_relaxed(&c->pinned, 1);
+		note_pin(c, why);
 		return false;
 	}
 	all = conn_pin_locked(c, why);

@@ -49,6 +49,9 @@ static void lane_switched(struct conn *c, const char *lane)
 {
 	if (c->switches++ == 0)
 		summary_add_switched(TRANSPORT_BIT_SHM);
+	/* Pinned after the last moment at which this lane could have stayed. */
+	else if (!load_relaxed(&c->rx.dead))
+		store_relaxed(&c->reason, (uint8_t)REASON_NONE);
 	log_info("connection %u: %s lane left TCP after %llu bytes", c->index, lane,
 		 (unsigned long long)(lane[0] == 't' ? load_relaxed(&c->tx.tcp_bytes) : load_relaxed(&c->rx.tcp_bytes)));
 	ready_changed(c);

@@ -277,6 +277,53 @@ static void pin_comes_too_late_for_a_lane_that_is_acknowledged(void **state)
 	assert_sends(b.a, b.a_fd, "x");
 	assert_receives(b.b, b.b_fd, "x");
 	assert_true(conn_rx_on_ring(b.b));
+	/* The other lane is kept on TCP by it, and that is why. */
+	bench_close_b(&b);
+	assert_int_equal(told.reasons[REASON_ULP], 1);
+	bench_close(&b);
+}
+
+static unsigned reasons_told(void)
+{
+	unsigned nr = 0;
+
+	for (int i = 0; i < NR_REASONS; i++)
+		nr += told.reasons[i];
+	return nr;
+}
+
+static void pin_of_what_has_left_tcp_gives_no_reason(void **state)
+{
+	struct bench b = bench_open();
+
+	(void)state;
+	bench_link(&b);
+	bench_switch(&b);
+	assert_false(conn_pin(b.a, REASON_STDIO));
+	assert_int_equal(load_relaxed(&b.a->reason), REASON_NONE);
+	bench_close(&b);
+	assert_int_equal(reasons_told(), 0);
+}
+
+static void pin_that_came_too_late_for_both_lanes_gives_no_reason(void **state)
+{
+	struct bench b = bench_open();
+
+	(void)state;
+	acknowledge_at_zero(&b);
+	/* The answer will leave by the ring: this end has acknowledged that already when it is pinned. */
+	assert_nothing(b.a, b.a_fd);
+	assert_int_equal(load_relaxed(&b.a->rx.state), RX_ACKED);
+	assert_sends(b.a, b.a_fd, "q");
+	assert_receives(b.b, b.b_fd, "q");
+	assert_true(conn_tx_on_ring(b.a));
+	assert_false(conn_pin(b.a, REASON_STDIO));
+	assert_sends(b.b, b.b_fd, "a");
+	assert_receives(b.a, b.a_fd, "a");
+	assert_true(conn_rx_on_ring(b.a));
+	assert_int_equal(load_relaxed(&b.a->reason), REASON_NONE);
+	bench_close_a(&b);
+	assert_int_equal(reasons_told(), 0);
 	bench_close(&b);
 }
 
@@ -298,6 +345,8 @@ int main(void)
 		cmocka_unit_test(bytes_written_behind_the_shim_keep_it_on_tcp),
 		cmocka_unit_test(pinned_connection_is_never_announced),
 		cmocka_unit_test(pin_withdraws_an_announcement),
+		cmocka_unit_test(pin_of_what_has_left_tcp_gives_no_reason),
+		cmocka_unit_test(pin_that_came_too_late_for_both_lanes_gives_no_reason),
 		cmocka_unit_test(pin_comes_too_late_for_a_lane_that_is_acknowledged),
 	};
 
