@@ -22,6 +22,15 @@ void conn_receiver_goes(struct conn *c);
 /* An error for the program, told once by the next send, receive or SO_ERROR. */
 void conn_set_pending(struct conn *c, int err);
 
+/*
+ * Before bytes go into the ring, tx lock held: 0, RING_ORPHAN where nobody will read them and they count as sent, or -errno.
+ */
+#define RING_ORPHAN 1
+int conn_ring_check(struct conn *c, int fd);
+
+/* As the kernel does for this thread. */
+void conn_raise_sigpipe(void);
+
 /* The peer's stream has ended: is it half closed, or gone? The next send finds out. */
 void conn_peer_ended(struct conn *c);
 

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sendfile and splice where the kernel cannot move the bytes itself because the lane is on a ring, or may go there: through a
- * buffer on the stack, small because the program's threads may have small ones.
+ * sendfile and splice where the kernel cannot move the bytes itself because the lane is on a ring, or may go there.
  *
- * A file is read at a position and the position moves by what was sent. A pipe cannot be read back, so it is read straight
- * into the room that there is. Bytes for a pipe are peeked at and consumed when the pipe has them.
+ * Nothing is ever taken from a source and then lost: a file is read at a position, which moves by what was sent, and has moved
+ * before anything sleeps; a pipe is read straight into room that there is, under the lane's lock; what goes into a pipe leaves the
+ * ring when the pipe has it. The road not taken, a buffer between the two, has to put bytes back when the second half fails.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -18,230 +20,329 @@
 #include "shim/conn.h"
 #include "shim/conn_probe.h"
 #include "shim/conn_end.h"
+#include "shim/conn_lock.h"
 #include "shim/fdtab.h"
+#include "shim/pipe_io.h"
 #include "shim/plain.h"
 #include "shim/ready.h"
 #include "shim/switch.h"
 #include "shim/wait.h"
 
-#define BOUNCE_BYTES 16384
-#define RING_STEP 65536	/* of a file at a time, so that the receiver works on the first part meanwhile */
+#define BOUNCE_BYTES 4096	/* on the stack: the program's threads may have the smallest */
+#define RING_STEP 65536	/* at a time, so that the receiver works on the first part meanwhile */
 
 /*
- * Straight into the ring, if the lane is there and has room: from a file at `pos`, or from a pipe, where `pos` is -1. The read is told not
- * to sleep, because the lane is locked meanwhile. Bytes, 0 at the source's end, -EAGAIN for no room or nothing to be read at
- * once, -EOPNOTSUPP: not this way.
+ * ---- Into the ring ----
+ */
+
+/* The lane is on a ring, its lock held. */
+static ssize_t into_ring_locked(struct conn *c, int fd, int in_fd, off_t pos, size_t len)
+{
+	struct ring_tx *tx = &c->link.tx;
+	uint8_t nowhere[BOUNCE_BYTES];
+	size_t straight;
+	ssize_t room, n;
+
+	if (load_relaxed(&c->tx.alert) || load_relaxed(&c->tx.state) != TX_RING || conn_tx_attention(c)) {
+		int r = conn_ring_check(c, fd);
+
+		if (r == RING_ORPHAN)
+			return pipe_or_file_read(in_fd, pos, nowhere, len < sizeof(nowhere) ? len : sizeof(nowhere));
+		if (r < 0)
+			return r;
+	}
+	straight = ring_tx_bytes(tx) - (tx->tail_pos & tx->mask);
+	room = ring_tx_room(tx, len);
+	/* A lie: a send finds out and says so. */
+	if (room < 0)
+		return -EOPNOTSUPP;
+	if (room == 0) {
+		fetch_add(&c->tx.full_seq, 1);
+		ready_changed(c);
+		return -EAGAIN;
+	}
+	len = len < (size_t)room ? len : (size_t)room;
+	n = pipe_or_file_read(in_fd, pos, tx->data + (tx->tail_pos & tx->mask), len < straight ? len : straight);
+	if (n > 0) {
+		ring_publish(tx, tx->tail_pos + (uint64_t)n);
+		if (unlikely(ring_tx_notify(tx) & RING_UNHEARD))
+			conn_write_probe(c, fd);
+	}
+	return n;
+}
+
+/*
+ * Straight into the ring, if the lane is there: bytes, 0 at the source's end, -EAGAIN for no room or nothing to be read at once,
+ * -EOPNOTSUPP: not this way; other errors are the connection's.
  */
 static ssize_t into_ring(struct conn *c, int fd, int in_fd, off_t pos, size_t len)
 {
-	struct ring_tx *tx = &c->link.tx;
-	struct iovec piece;
 	ssize_t n = -EOPNOTSUPP;
-	int r;
 
-	if (load_relaxed(&c->tx.mode) != MODE_RING || load_relaxed(&c->tx.alert))
+	if (!conn_tx_on_ring(c))
 		return n;
-	r = lane_lock(&c->tx.lock, load_relaxed(&c->shared));
-	if (r < 0)
+	if (conn_lock_tx(c) < 0)
 		return -EAGAIN;
-	if (r > 0)
-		conn_tx_recover(c);
-	if (fdtab_get(fd) == c && load_relaxed(&c->tx.state) == TX_RING && !conn_tx_attention(c)) {
-		size_t straight = ring_tx_bytes(tx) - (tx->tail_pos & tx->mask);
-		ssize_t room = ring_tx_room(tx, len);
-
-		n = -EAGAIN;
-		if (room > 0) {
-			piece.iov_len = len < (size_t)room ? len : (size_t)room;
-			piece.iov_len = piece.iov_len < straight ? piece.iov_len : straight;
-			piece.iov_base = tx->data + (tx->tail_pos & tx->mask);
-			n = sys_call6(SYS_preadv2, in_fd, (long)&piece, 1, pos, pos < 0 ? -1 : 0, RWF_NOWAIT);
-		} else {
-			fetch_add(&c->tx.full_seq, 1);
-			ready_changed(c);
-		}
-		if (n > 0) {
-			ring_publish(tx, tx->tail_pos + (uint64_t)n);
-			if (unlikely(ring_tx_notify(tx) & RING_UNHEARD))
-				conn_write_probe(c, fd);
-		}
-	}
+	if (fdtab_get(fd) == c && conn_tx_on_ring(c))
+		n = into_ring_locked(c, fd, in_fd, pos, len < RING_STEP ? len : RING_STEP);
 	lane_unlock(&c->tx.lock);
 	return n;
 }
 
-ssize_t conn_sendfile(struct conn *c, int fd, int in_fd, off_t *off, size_t count)
+/* No lock is held. 0: try again; -EAGAIN: the time is over; WAIT_HANDLED, -EINTR; -EBADF: closed meanwhile. */
+static int await_room(struct conn *c, int fd, int64_t deadline)
+{
+	int r;
+
+	if (!conn_hold(c, fd))
+		return -EBADF;
+	r = wait_lane(c, fd, WAIT_TX, deadline);
+	if (fdtab_get(fd) != c)
+		r = -EBADF;
+	conn_drop(c);
+	return r;
+}
+
+/* As a send does: a one-way stream gives the switch its quiet moment. */
+static void hold_for_switch(struct conn *c, int fd, bool block)
+{
+	if (load_relaxed(&c->tx.mode) != MODE_SLOW || !conn_hold(c, fd))
+		return;
+	if (conn_is_linked(c) && switch_wants_hold(c))
+		wait_for_acknowledgement(c, block);
+	conn_drop(c);
+}
+
+/*
+ * ---- sendfile ----
+ */
+
+/* What the ring cannot read by itself. */
+static ssize_t sendfile_bounced(struct conn *c, int fd, int in_fd, off_t pos, size_t len, bool first)
 {
 	uint8_t buf[BOUNCE_BYTES];
-	size_t done = 0;
+	ssize_t n = sys_call4(SYS_pread64, in_fd, buf, len < sizeof(buf) ? len : sizeof(buf), pos);
+
+	return n <= 0 ? n : conn_send(c, fd, buf, (size_t)n, MSG_DONTWAIT | (first ? 0 : MSG_NOSIGNAL));
+}
+
+static void tell_position(int in_fd, off_t *off, off_t pos)
+{
+	if (off)
+		*off = pos;
+	else
+		sys_call3(SYS_lseek, in_fd, pos, SEEK_SET);
+}
+
+ssize_t conn_sendfile(struct conn *c, int fd, int in_fd, off_t *off, size_t count)
+{
+	size_t done = 0, told = 0;
 	ssize_t n = 0;
 	off_t pos = off ? *off : (off_t)sys_call3(SYS_lseek, in_fd, 0, SEEK_CUR);
 
 	if (pos < 0)
 		return pos == -EBADF ? -EBADF : -EINVAL;
+	if (unlikely(!load_relaxed(&c->have_options)))
+		conn_read_options(c, fd);
 	while (done < count) {
-		size_t left = count - done, want = left < sizeof(buf) ? left : sizeof(buf);
-		ssize_t got = into_ring(c, fd, in_fd, pos + (off_t)done, left < RING_STEP ? left : RING_STEP);
+		bool block = !load_relaxed(&c->nonblock);
 
-		if (got > 0) {
-			done += (size_t)got;
+		n = into_ring(c, fd, in_fd, pos + (off_t)done, count - done);
+		if (n == -EOPNOTSUPP || n == -EAGAIN) {
+			hold_for_switch(c, fd, block);
+			n = sendfile_bounced(c, fd, in_fd, pos + (off_t)done, count - done, !done);
+		} else if (n == -EPIPE && !done) {
+			conn_raise_sigpipe();
+		}
+		if (n > 0) {
+			done += (size_t)n;
 			continue;
 		}
-		got = sys_call4(SYS_pread64, in_fd, buf, want, pos + (off_t)done);
-		if (got <= 0) {
-			n = got;
+		if (n != -EAGAIN || !block)
 			break;
-		}
-		n = conn_send(c, fd, buf, (size_t)got, done ? MSG_NOSIGNAL : 0);
-		if (n < 0)
-			break;
-		done += (size_t)n;
-		if (n < got)
+		/* A handler that runs in the sleep may not come back. */
+		if (told != done)
+			tell_position(in_fd, off, pos + (off_t)done);
+		told = done;
+		n = await_room(c, fd, wait_deadline(load_relaxed(&c->snd_timeout_ns)));
+		if (n < 0 || (n == WAIT_HANDLED && done))
 			break;
 	}
-	if (off)
-		*off = pos + (off_t)done;
-	else if (done)
-		sys_call3(SYS_lseek, in_fd, pos + (off_t)done, SEEK_SET);
+	if (told != done)
+		tell_position(in_fd, off, pos + (off_t)done);
+	if (done && n == -ECONNRESET)
+		conn_set_pending(c, ECONNRESET);
 	return done ? (ssize_t)done : n;
 }
 
-/* What splice() says of something that is no pipe. */
-static int check_pipe(int pipe_fd)
-{
-	long r = sys_fcntl(pipe_fd, F_GETPIPE_SZ, 0);
+/*
+ * ---- splice ----
+ */
 
-	return r == -EBADF ? -EBADF : r < 0 ? -EINVAL : 0;
-}
-
-static bool never_blocks(int pipe_fd, unsigned flags)
+/* Bytes that lie before S, or all that the kernel has, where there is no S. The lane's lock is held. */
+static ssize_t tcp_to_pipe(struct conn *c, int fd, int pipe_fd, size_t len, unsigned flags)
 {
-	return flags & SPLICE_F_NONBLOCK || sys_fcntl(pipe_fd, F_GETFL, 0) & O_NONBLOCK;
-}
-
-/* 0 when the pipe is ready, -EAGAIN where it is not and must not be waited for, -EINTR. */
-static int await_pipe(int pipe_fd, short event, bool block)
-{
-	struct pollfd p = { .fd = pipe_fd, .events = event };
+	size_t cap = switch_read_cap(c);
+	struct pollfd p = { .fd = fd, .events = POLLIN };
 	struct timespec now = { 0 };
-	long r = sys_call5(SYS_ppoll, &p, 1, block ? NULL : &now, NULL, 8);
+	ssize_t n;
 
-	return r > 0 ? 0 : r == 0 ? -EAGAIN : (int)r;
+	/* The kernel sleeps for bytes whatever the flags say, but not where there are some. */
+	if (!cap || sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) <= 0)
+		return -EAGAIN;
+	n = sys_call6(SYS_splice, fd, 0, pipe_fd, 0, (long)(len < cap ? len : cap), flags | SPLICE_F_NONBLOCK);
+	if (n > 0)
+		plain_add(&c->rx.tcp_bytes, (uint64_t)n, lane_is_alone(load_relaxed(&c->shared)));
+	return n;
+}
+
+/* The few bytes that were taken for the beginning of a frame and are none. */
+static ssize_t stash_to_pipe(struct conn *c, int pipe_fd, size_t len)
+{
+	ssize_t n = pipe_write(pipe_fd, c->rx.stash, len < c->rx.stash_len ? len : c->rx.stash_len);
+
+	if (n <= 0)
+		return n;
+	c->rx.stash_len -= (uint8_t)n;
+	for (size_t i = 0; i < c->rx.stash_len; i++)
+		c->rx.stash[i] = c->rx.stash[i + (size_t)n];
+	fetch_add(&c->rx.tcp_bytes, (uint64_t)n);
+	return n;
+}
+
+static ssize_t ring_to_pipe(struct conn *c, int pipe_fd, size_t len)
+{
+	struct ring_rx *rx = &c->link.rx;
+	ssize_t n = ring_rx_avail(rx);
+	const void *from;
+
+	if (n <= 0)
+		return -EAGAIN;
+	len = len < (size_t)n ? len : (size_t)n;
+	from = ring_peek(rx, rx->head_pos, &len);
+	n = pipe_write(pipe_fd, from, len);
+	if (n > 0)
+		ring_consume(rx, (size_t)n);
+	return n;
+}
+
+/* What is there now. -EAGAIN: nothing, or no room in the pipe. */
+static ssize_t splice_in_step(struct conn *c, int fd, int pipe_fd, size_t len, unsigned flags)
+{
+	ssize_t n = -EAGAIN;
+
+	if (conn_lock_rx(c) < 0)
+		return n;
+	if (fdtab_get(fd) != c)
+		n = -EBADF;
+	else if (conn_rx_on_ring(c))
+		n = ring_to_pipe(c, pipe_fd, len);
+	else if (c->rx.stash_len && load_relaxed(&c->rx.state) != RX_ACKED)
+		n = stash_to_pipe(c, pipe_fd, len);
+	else if (load_relaxed(&c->rx.state) != RX_ENDED)
+		n = tcp_to_pipe(c, fd, pipe_fd, len, flags);
+	lane_unlock(&c->rx.lock);
+	return n;
 }
 
 ssize_t conn_splice_in(struct conn *c, int fd, int pipe_fd, size_t len, unsigned flags)
 {
-	uint8_t buf[PIPE_BUF];
-	ssize_t n, put;
-	int r = check_pipe(pipe_fd);
+	uint8_t byte;
+	ssize_t n;
+	int r = pipe_check(pipe_fd);
 
-	if (r == 0)
-		r = await_pipe(pipe_fd, POLLOUT, !never_blocks(pipe_fd, flags));
-	if (r < 0)
-		return r;
-	if (len > sizeof(buf))
-		len = sizeof(buf);
-	n = conn_recv(c, fd, buf, len, MSG_PEEK | (flags & SPLICE_F_NONBLOCK ? MSG_DONTWAIT : 0));
-	if (n <= 0)
-		return n;
-	put = sys_call3(SYS_write, pipe_fd, buf, n);
-	if (put > 0)
-		conn_recv(c, fd, buf, (size_t)put, MSG_DONTWAIT);
-	return put;
-}
-
-/* On TCP, but not plainly: one atomic step of the kernel's, under the lock that keeps S still. 1: the lane is on the ring now. */
-static ssize_t splice_tcp(int pipe_fd, struct conn *c, int fd, size_t len, unsigned flags, bool *on_ring)
-{
-	ssize_t n = 0;
-	int r = lane_lock(&c->tx.lock, load_relaxed(&c->shared));
-
-	if (r < 0)
-		return -EAGAIN;
-	if (r > 0)
-		conn_tx_recover(c);
-	r = load_relaxed(&c->linked) ? switch_before_send(c, fd) : 0;
-	*on_ring = r == 1;
-	if (r == 0)
-		n = sys_call6(SYS_splice, pipe_fd, 0, fd, 0, (long)len, flags | SPLICE_F_NONBLOCK);
-	else if (r < 0)
-		n = r;
-	if (n > 0)
-		plain_add(&c->tx.tcp_bytes, (uint64_t)n, lane_is_alone(load_relaxed(&c->shared)));
-	lane_unlock(&c->tx.lock);
-	return n;
-}
-
-/* What into_ring() cannot do: no more is taken out of the pipe than there seems to be room for, and what was taken must go. */
-static ssize_t splice_bounced(int pipe_fd, struct conn *c, int fd, size_t len)
-{
-	uint8_t buf[PIPE_BUF];
-	ssize_t n, sent;
-
-	n = sys_read(pipe_fd, buf, len < sizeof(buf) ? len : sizeof(buf));
-	for (ssize_t done = 0; done < n; done += sent) {
-		sent = conn_send(c, fd, buf + done, (size_t)(n - done), done ? MSG_NOSIGNAL : 0);
-		if (sent == -EAGAIN && conn_hold(c, fd)) {
-			wait_lane(c, fd, WAIT_TX, WAIT_FOREVER);
-			conn_drop(c);
-			sent = 0;
-		}
-		if (sent < 0)
-			return done ? done : sent;
+	while (r == 0) {
+		r = pipe_await(pipe_fd, POLLOUT, !pipe_never_blocks(pipe_fd, flags));
+		if (r < 0)
+			break;
+		/* A look at one byte waits for it, takes what steps are due, and finds the end; the bytes then move in one step. */
+		n = conn_recv(c, fd, &byte, 1, MSG_PEEK);
+		if (n <= 0)
+			return n;
+		n = splice_in_step(c, fd, pipe_fd, len, flags);
+		if (n != -EAGAIN)
+			return n;
 	}
-	return n;
+	return r;
 }
 
 /*
- * On TCP, a socket that may block: the kernel's splice would sleep for room with the lane locked. Nothing is taken out of the pipe
- * before there is room and a send would not fail.
+ * On TCP, but not plainly: one atomic step of the kernel's, under the lock that keeps S still. A socket that may block must not do
+ * so meanwhile: poll() promises that a third of its buffer is free, and a sixteenth fits there however it is cut up.
  */
-static ssize_t splice_tcp_blocking(int pipe_fd, struct conn *c, int fd, size_t len)
+static ssize_t splice_tcp(int pipe_fd, struct conn *c, int fd, size_t len, unsigned flags)
 {
+	bool may_block = !load_relaxed(&c->nonblock);
 	struct pollfd p = { .fd = fd, .events = POLLOUT };
 	struct timespec now = { 0 };
+	unsigned size = sizeof(int);
+	int room = 0, r;
 	ssize_t n;
 
-	if (sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) <= 0)
+	if (conn_lock_tx(c) < 0)
 		return -EAGAIN;
-	n = conn_send(c, fd, "", 0, 0);
-	return n < 0 ? n : splice_bounced(pipe_fd, c, fd, len);
+	r = load_relaxed(&c->rx.pending_errno) ? -exchange(&c->rx.pending_errno, 0) : 0;
+	if (r == 0 && load_relaxed(&c->linked))
+		r = switch_before_send(c, fd);
+	n = r;
+	if (r == 0 && may_block) {
+		sys_getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, &size);
+		room = room / 16 > 0 ? room / 16 : 1;
+		len = len < (size_t)room ? len : (size_t)room;
+		if (sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) <= 0)
+			n = r = -EAGAIN;
+	}
+	if (r == 0) {
+		n = sys_call6(SYS_splice, pipe_fd, 0, fd, 0, (long)len, flags | SPLICE_F_NONBLOCK);
+		if (n > 0)
+			plain_add(&c->tx.tcp_bytes, (uint64_t)n, lane_is_alone(load_relaxed(&c->shared)));
+		switch_announce(c);
+	}
+	lane_unlock(&c->tx.lock);
+	return r == 1 ? -EOPNOTSUPP : n;
+}
+
+/* -EOPNOTSUPP: the lane has changed roads just now. */
+static ssize_t splice_out_step(int pipe_fd, struct conn *c, int fd, size_t len, unsigned flags, bool first)
+{
+	ssize_t n;
+
+	if (!conn_tx_on_ring(c))
+		return splice_tcp(pipe_fd, c, fd, len, flags);
+	n = into_ring(c, fd, pipe_fd, -1, len);
+	if (n == -EPIPE && first)
+		conn_raise_sigpipe();
+	return n;
 }
 
 ssize_t conn_splice_out(int pipe_fd, struct conn *c, int fd, size_t len, unsigned flags)
 {
+	size_t done = 0;
 	bool block;
-	int64_t deadline;
-	int r = check_pipe(pipe_fd);
+	ssize_t n = pipe_check(pipe_fd);
 
+	if (n < 0)
+		return n;
 	if (unlikely(!load_relaxed(&c->have_options)))
 		conn_read_options(c, fd);
-	block = !(flags & SPLICE_F_NONBLOCK) && !load_relaxed(&c->nonblock);
-	deadline = wait_deadline(load_relaxed(&c->snd_timeout_ns));
-	while (r >= 0) {
-		bool on_ring = true;
-		ssize_t n = 0;
-
-		r = await_pipe(pipe_fd, POLLIN, !never_blocks(pipe_fd, flags));
-		if (r < 0)
+	block = !load_relaxed(&c->nonblock);
+	while (done < len) {
+		n = pipe_await(pipe_fd, POLLIN, !done && !pipe_never_blocks(pipe_fd, flags));
+		if (n < 0)
 			break;
-		if (!conn_tx_on_ring(c) && !load_relaxed(&c->nonblock)) {
-			on_ring = false;
-			n = splice_tcp_blocking(pipe_fd, c, fd, len);
-		} else if (!conn_tx_on_ring(c)) {
-			n = splice_tcp(pipe_fd, c, fd, len, flags, &on_ring);
-		}
-		if (on_ring) {
-			n = into_ring(c, fd, pipe_fd, -1, len < RING_STEP ? len : RING_STEP);
-			if (n == -EOPNOTSUPP)
-				n = splice_bounced(pipe_fd, c, fd, len);
-		}
+		hold_for_switch(c, fd, block);
+		n = splice_out_step(pipe_fd, c, fd, len - done, flags, !done);
+		if (n > 0)
+			done += (size_t)n;
+		if (n > 0 || n == -EOPNOTSUPP)
+			continue;
 		if (n != -EAGAIN || !block)
-			return n;
-		if (!conn_hold(c, fd))
-			return -EBADF;
-		r = wait_lane(c, fd, WAIT_TX, deadline);
-		conn_drop(c);
+			break;
+		n = await_room(c, fd, wait_deadline(load_relaxed(&c->snd_timeout_ns)));
+		if (n < 0 || (n == WAIT_HANDLED && done))
+			break;
 	}
-	return r;
+	if (done && n == -ECONNRESET)
+		conn_set_pending(c, ECONNRESET);
+	return done ? (ssize_t)done : n;
 }

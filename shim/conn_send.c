@@ -109,16 +109,13 @@ static int take_pending(struct conn *c)
 	return unlikely(load_relaxed(&c->rx.pending_errno)) ? exchange(&c->rx.pending_errno, 0) : 0;
 }
 
-static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int flags, const struct msghdr *m)
+int conn_ring_check(struct conn *c, int fd)
 {
-	int err;
 	ssize_t n;
+	int err;
 
 	if (unlikely(load_relaxed(&c->rx.dead)))
 		return -EPIPE;
-	/* Without bytes a send only asks whether the socket is well. */
-	if (!w->left)
-		return give_tcp(c, fd, w, flags, m);
 	if (load_relaxed(&c->tx.state) == TX_RING)
 		check_health(c, fd);
 	err = take_pending(c);
@@ -126,11 +123,24 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 		return -err;
 	if (load_relaxed(&c->tx.state) == TX_ORPHAN) {
 		n = conn_write_probe(c, fd);
-		return n < 0 && n != -EAGAIN ? n : (ssize_t)w->left;
+		return n < 0 && n != -EAGAIN ? (int)n : RING_ORPHAN;
 	}
 	/* In front of the bytes: who has read them has the probe in its socket, and takes it away before it closes. */
 	if (unlikely(load_relaxed(&c->tx.probe_due)) && conn_write_probe(c, fd) == 0)
 		store_relaxed(&c->tx.probe_due, 0);
+	return 0;
+}
+
+static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int flags, const struct msghdr *m)
+{
+	ssize_t n;
+
+	/* Without bytes a send only asks whether the socket is well. */
+	if (!w->left && !load_relaxed(&c->rx.dead))
+		return give_tcp(c, fd, w, flags, m);
+	n = conn_ring_check(c, fd);
+	if (n)
+		return n == RING_ORPHAN ? (ssize_t)w->left : n;
 	n = give_ring(c, fd, w);
 	if (n < 0) {
 		lane_unlock(&c->tx.lock);
@@ -184,7 +194,7 @@ static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags,
 	return give_tcp(c, fd, w, flags, m);
 }
 
-static void raise_sigpipe(void)
+void conn_raise_sigpipe(void)
 {
 	sys_call3(SYS_tgkill, sys_getpid(), sys_call0(SYS_gettid), SIGPIPE);
 }
@@ -227,7 +237,7 @@ static ssize_t send_urgent(struct conn *c, int fd, const struct iovec *iov, size
 		return n;
 	sent = sys_sendto(fd, last, 1, flags | MSG_NOSIGNAL, NULL, 0);
 	if (sent == -EPIPE && !n && !(flags & MSG_NOSIGNAL))
-		raise_sigpipe();
+		conn_raise_sigpipe();
 	return sent < 0 && n ? n : n + sent;
 }
 
@@ -285,7 +295,7 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 		return (ssize_t)done;
 	}
 	if (n == -EPIPE && !(flags & MSG_NOSIGNAL))
-		raise_sigpipe();
+		conn_raise_sigpipe();
 	return n;
 }
 

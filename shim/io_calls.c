@@ -120,6 +120,9 @@ EXPORT ssize_t sendfile64(int out, int in, off64_t *off, size_t len)
 {
 	struct conn *c = conn_of(out);
 
+	/* Into a pipe it is a splice. */
+	if (unlikely(!c && !off && conn_of(in)))
+		return splice(in, NULL, out, NULL, len, 0);
 	if (likely(!c))
 		return real_sendfile64(out, in, off, len);
 	RETURN_IF_PLAIN_TX(c, out, real_sendfile64(out, in, off, len));
