@@ -45,34 +45,32 @@ static bool poll_is_ours(struct pollfd *fds, nfds_t nr_fds)
 int __poll_chk(struct pollfd *fds, nfds_t nr_fds, int timeout, size_t size);
 int __ppoll_chk(struct pollfd *fds, nfds_t nr_fds, const struct timespec *timeout, const sigset_t *mask, size_t size);
 
-#define POLL_ALWAYS (POLLERR | POLLHUP | POLLNVAL)
-
 EXPORT int poll(struct pollfd *fds, nfds_t nr_fds, int timeout)
 {
 	if (!poll_is_ours(fds, nr_fds))
 		return real_poll(fds, nr_fds, timeout);
-	return (int)as_errno(ready_poll(fds, nr_fds, ns_of_ms(timeout), NULL, POLL_ALWAYS));
+	return (int)as_errno(ready_poll(fds, nr_fds, ns_of_ms(timeout), NULL, false));
 }
 
 EXPORT int ppoll(struct pollfd *fds, nfds_t nr_fds, const struct timespec *timeout, const sigset_t *mask)
 {
 	if (!poll_is_ours(fds, nr_fds) || !timespec_valid(timeout))
 		return real_ppoll(fds, nr_fds, timeout, mask);
-	return (int)as_errno(ready_poll(fds, nr_fds, ns_of_timespec(timeout), mask, POLL_ALWAYS));
+	return (int)as_errno(ready_poll(fds, nr_fds, ns_of_timespec(timeout), mask, false));
 }
 
 EXPORT int __poll_chk(struct pollfd *fds, nfds_t nr_fds, int timeout, size_t size)
 {
 	if (!poll_is_ours(fds, nr_fds) || size / sizeof(*fds) < nr_fds)
 		return real___poll_chk(fds, nr_fds, timeout, size);
-	return (int)as_errno(ready_poll(fds, nr_fds, ns_of_ms(timeout), NULL, POLL_ALWAYS));
+	return (int)as_errno(ready_poll(fds, nr_fds, ns_of_ms(timeout), NULL, false));
 }
 
 EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t nr_fds, const struct timespec *timeout, const sigset_t *mask, size_t size)
 {
 	if (!poll_is_ours(fds, nr_fds) || !timespec_valid(timeout) || size / sizeof(*fds) < nr_fds)
 		return real___ppoll_chk(fds, nr_fds, timeout, mask, size);
-	return (int)as_errno(ready_poll(fds, nr_fds, ns_of_timespec(timeout), mask, POLL_ALWAYS));
+	return (int)as_errno(ready_poll(fds, nr_fds, ns_of_timespec(timeout), mask, false));
 }
 
 /* The kernel writes back what is left of the timeout, also after a failure. */

@@ -32,6 +32,7 @@
 /* One connection in the set. A connection may stand there several times. */
 struct item {
 	struct conn *conn;
+	uint32_t generation;	/* of the record: the number may be closed and name a new connection in the same record */
 	uint32_t at;		/* its place in fds */
 	short asserted;		/* what the kernel says all the time and nobody wants: not worth waking for */
 	short armed;
@@ -44,12 +45,17 @@ struct poll_call {
 	struct item *items;
 	uint64_t nr_fds, nr_items, nr_extra;
 	int bell_set;		/* an epoll set of all that is extra, while we sleep on too many fds; -1: none */
-	short always;
+	bool select;		/* asks for no more than its sets mean, and refuses numbers that are closed when it begins */
 	void *map;
 	size_t map_bytes;
 };
 
 static __thread int64_t looked_ns __attribute__((tls_model("initial-exec")));
+
+static bool conn_concerns_us(const struct conn *c)
+{
+	return c && (conn_is_linked(c) || nego_wait_fd(c) >= 0);
+}
 
 static bool is_ours(int fd)
 {
@@ -57,7 +63,7 @@ static bool is_ours(int fd)
 	struct epoll_set *set;
 
 	if (c)
-		return conn_is_linked(c) || nego_wait_fd(c) >= 0;
+		return conn_concerns_us(c);
 	if (fdtab_other(fd) == FD_MARK_NONE)
 		return false;
 	set = fdtab_epoll(fd);
@@ -104,9 +110,43 @@ static void fill(struct poll_call *p)
 			epoll_set_nest(set);
 			epoll_set_refresh(set);
 		}
-		if (c && (conn_is_linked(c) || nego_wait_fd(c) >= 0))
-			p->items[p->nr_items++] = (struct item){ .conn = c, .at = (uint32_t)i };
+		if (conn_concerns_us(c))
+			p->items[p->nr_items++] =
+				(struct item){ .conn = c, .generation = c->generation, .at = (uint32_t)i };
 	}
+}
+
+static bool is_still(const struct item *it, const struct conn *c)
+{
+	return it->conn == c && it->generation == c->generation;
+}
+
+static bool item_hold(const struct poll_call *p, const struct item *it)
+{
+	if (!conn_hold(it->conn, p->fds[it->at].fd))
+		return false;
+	if (likely(it->generation == it->conn->generation))
+		return true;
+	conn_drop(it->conn);
+	return false;
+}
+
+/* Numbers are looked up anew after each sleep, as the kernel does: other threads may have closed some, or used them anew. */
+static bool numbers_changed(const struct poll_call *p)
+{
+	const struct item *it = p->items, *end = it + p->nr_items;
+
+	for (uint64_t i = 0; i < p->nr_fds; i++) {
+		struct conn *c = p->fds[i].fd < 0 ? NULL : fdtab_get(p->fds[i].fd);
+
+		if (it == end || it->at != i) {
+			if (conn_concerns_us(c))
+				return true;
+		} else if (!is_still(it++, c)) {
+			return true;
+		}
+	}
+	return false;
 }
 
 /*
@@ -123,7 +163,7 @@ static int derive(struct poll_call *p)
 		struct pollfd *f = &p->fds[it->at];
 		short kernel = f->revents, mask;
 
-		if (kernel & POLLNVAL || !conn_is_linked(it->conn) || !conn_hold(it->conn, f->fd))
+		if (kernel & POLLNVAL || !conn_is_linked(it->conn) || !item_hold(p, it))
 			continue;
 		it->rx_seen = conn_rx_edge(it->conn);
 		it->tx_seen = conn_tx_edge(it->conn);
@@ -135,7 +175,7 @@ static int derive(struct poll_call *p)
 		conn_drop(it->conn);
 	}
 	for (uint64_t i = 0; i < p->nr_fds; i++) {
-		p->fds[i].revents &= p->fds[i].events | p->always;
+		p->fds[i].revents &= p->fds[i].events | (p->select ? POLLNVAL : ASK_ALWAYS | POLLNVAL);
 		nr_ready += p->fds[i].revents != 0;
 	}
 	return nr_ready;
@@ -157,6 +197,14 @@ static int ask_kernel(struct poll_call *p)
 	return n < 0 ? (int)n : 0;
 }
 
+static bool has_closed(const struct poll_call *p)
+{
+	for (uint64_t i = 0; i < p->nr_fds; i++)
+		if (p->kernel[i].revents & POLLNVAL)
+			return true;
+	return false;
+}
+
 /* ---- sleeping ------------------------------------------------------------------------------------------------------ */
 
 static bool has_news(void *arg)
@@ -167,7 +215,7 @@ static bool has_news(void *arg)
 	for (uint64_t i = 0; i < p->nr_items && !news; i++) {
 		struct item *it = &p->items[i];
 
-		if (!conn_is_linked(it->conn) || !conn_hold(it->conn, p->fds[it->at].fd))
+		if (!conn_is_linked(it->conn) || !item_hold(p, it))
 			continue;
 		news = conn_rx_edge(it->conn) != it->rx_seen || conn_tx_edge(it->conn) != it->tx_seen ||
 		       conn_attention(it->conn);
@@ -181,7 +229,7 @@ static void disarm(struct poll_call *p)
 	for (uint64_t i = 0; i < p->nr_items; i++) {
 		struct item *it = &p->items[i];
 
-		if (it->armed && conn_hold(it->conn, p->fds[it->at].fd)) {
+		if (it->armed && item_hold(p, it)) {
 			conn_thread_wakes(it->conn, it->armed);
 			conn_disarm(it->conn, it->armed);
 			conn_drop(it->conn);
@@ -228,7 +276,7 @@ static bool arm(struct poll_call *p)
 			add_extra(p, nego_wait_fd(it->conn));
 			continue;
 		}
-		if (!conn_hold(it->conn, f->fd))
+		if (!item_hold(p, it))
 			continue;
 		ask_asserted(p, it);
 		k->events = ask_for(it, f->events);
@@ -342,7 +390,7 @@ static int64_t until_probe(struct poll_call *p, int64_t left_ns)
 		const struct pollfd *f = &p->fds[it->at];
 		int64_t wait_ns;
 
-		if (!(f->events & (POLLOUT | POLLWRNORM)) || !conn_hold(it->conn, f->fd))
+		if (!(f->events & (POLLOUT | POLLWRNORM)) || !item_hold(p, it))
 			continue;
 		wait_ns = conn_probe_wait(it->conn);
 		conn_drop(it->conn);
@@ -362,8 +410,10 @@ static void after_sleep(struct poll_call *p)
 
 		k->fd = p->fds[it->at].fd;
 		k->revents |= it->asserted;
-		if (!conn_is_linked(it->conn) && nego_wait_fd(it->conn) >= 0 && fdtab_get(k->fd) == it->conn)
+		if (!conn_is_linked(it->conn) && nego_wait_fd(it->conn) >= 0 && item_hold(p, it)) {
 			nego_poke(it->conn, k->fd);
+			conn_drop(it->conn);
+		}
 	}
 }
 
@@ -389,7 +439,7 @@ static bool rings_can_tell(struct poll_call *p)
 		const struct pollfd *f = &p->fds[it->at];
 		bool can;
 
-		if (!conn_hold(it->conn, f->fd))
+		if (!item_hold(p, it))
 			return false;
 		can = conn_rx_on_ring(it->conn) && !conn_rx_ended(it->conn) && !conn_attention(it->conn) &&
 		      (conn_tx_on_ring(it->conn) || !(f->events & (POLLOUT | POLLWRNORM)));
@@ -416,7 +466,15 @@ static int poll_loop(struct poll_call *p, int64_t timeout_ns, const sigset_t *ma
 	n = ask_kernel(p);
 	if (n < 0)
 		return n;
+	if (p->select && has_closed(p))
+		return -EBADF;
 	for (;;) {
+		if (unlikely(numbers_changed(p))) {
+			fill(p);
+			n = ask_kernel(p);
+			if (n < 0)
+				return n;
+		}
 		n = derive(p);
 		if (n)
 			return n;
@@ -442,7 +500,7 @@ static int poll_loop(struct poll_call *p, int64_t timeout_ns, const sigset_t *ma
 		if (n < 0)
 			return n;
 		if (n == 0)
-			return derive(p);
+			left = 0;
 		continue;
 again:
 		for (uint64_t i = 0; i < p->nr_fds; i++)
@@ -460,12 +518,12 @@ again:
 	}
 }
 
-int ready_poll(struct pollfd *fds, uint64_t nr_fds, int64_t timeout_ns, const sigset_t *mask, short always)
+int ready_poll(struct pollfd *fds, uint64_t nr_fds, int64_t timeout_ns, const sigset_t *mask, bool select)
 {
 	struct pollfd few_kernel[3 * FEW_FDS];
 	struct item few_items[FEW_FDS];
 	struct poll_call p = { .fds = fds, .kernel = few_kernel, .items = few_items, .nr_fds = nr_fds,
-			       .bell_set = -1, .always = always };
+			       .bell_set = -1, .select = select };
 	int n;
 
 	if (nr_fds > FEW_FDS) {

@@ -14,9 +14,9 @@
 bool ready_concerns_us(const struct pollfd *fds, uint64_t nr_fds);
 
 /*
- * As ppoll(), -errno in the value; timeout_ns < 0 is for ever. `always` are the bits that count without being asked for:
- * POLLERR | POLLHUP | POLLNVAL for poll, none for select, which asks for each by name.
+ * As ppoll(), -errno in the value; timeout_ns < 0 is for ever. For `select` POLLERR and POLLHUP count only where they are asked for, and
+ * a number that is closed when the call begins is -EBADF; one that is closed later is POLLNVAL as ever.
  */
-int ready_poll(struct pollfd *fds, uint64_t nr_fds, int64_t timeout_ns, const sigset_t *mask, short always);
+int ready_poll(struct pollfd *fds, uint64_t nr_fds, int64_t timeout_ns, const sigset_t *mask, bool select);
 
 #endif

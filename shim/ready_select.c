@@ -17,7 +17,7 @@
 #define WORD_BITS (8 * sizeof(unsigned long))
 #define FEW_FDS 64
 
-/* What each set means, as the kernel maps it. */
+/* What each set means, as the kernel maps it. A number that was closed under the wait counts as ready for everything. */
 #define IN_SET (POLLIN | POLLRDNORM | POLLRDBAND | POLLHUP | POLLERR)
 #define OUT_SET (POLLOUT | POLLWRNORM | POLLWRBAND | POLLERR)
 #define EX_SET POLLPRI
@@ -107,18 +107,15 @@ static int tell_all(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, const struct
 {
 	int told = 0;
 
-	for (unsigned i = 0; i < n; i++)
-		if (fds[i].revents & POLLNVAL)
-			return -EBADF;
 	clear_words(rd, nr_words(nr_fds));
 	clear_words(wr, nr_words(nr_fds));
 	clear_words(ex, nr_words(nr_fds));
 	for (unsigned i = 0; i < n; i++) {
 		short asked = fds[i].events, got = fds[i].revents;
 
-		told += tell(rd, fds[i].fd, asked & POLLIN && got & IN_SET);
-		told += tell(wr, fds[i].fd, asked & POLLOUT && got & OUT_SET);
-		told += tell(ex, fds[i].fd, asked & POLLPRI && got & EX_SET);
+		told += tell(rd, fds[i].fd, asked & POLLIN && got & (IN_SET | POLLNVAL));
+		told += tell(wr, fds[i].fd, asked & POLLOUT && got & (OUT_SET | POLLNVAL));
+		told += tell(ex, fds[i].fd, asked & POLLPRI && got & (EX_SET | POLLNVAL));
 	}
 	return told;
 }
@@ -140,7 +137,7 @@ int ready_select(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, int64_t timeout
 		fds = (struct pollfd *)at;
 	}
 	list_fds(nr_fds, rd, wr, ex, fds);
-	ret = ready_poll(fds, n, timeout_ns, mask, POLLNVAL);
+	ret = ready_poll(fds, n, timeout_ns, mask, true);
 	if (ret >= 0)
 		ret = tell_all(nr_fds, rd, wr, ex, fds, n);
 	if (map_bytes)
