@@ -28,8 +28,22 @@
 /* Pauses that ring_rx_avail_soon() spends. */
 #define RING_SOON 32
 
+struct ring_tx;
+struct ring_rx;
+
+/*
+ * What plays the peer's part where the peer shares no memory with us: called after a publication, and when a quarter of the ring was
+ * crossed, in place of the look at the peer's wake word. Returns what ring_tx_notify_slow() does.
+ */
+struct ring_far {
+	uint32_t (*published)(struct ring_tx *tx);
+	uint32_t (*consumed)(struct ring_rx *rx);
+};
+
 /* What both halves need to wake the peer and to be woken. */
 struct ring_bells {
+	const struct ring_far *far; /* NULL: the peer shares our memory */
+	void *engine;               /* far's */
 	struct bell_address peer; /* the bell that wakes the peer's side of this lane */
 	struct bell_address own;  /* of bell_fd */
 	int bell_fd;              /* wakes us; -1 = none */

@@ -23,14 +23,14 @@ static bool wake_swap(peer_u32 *word, uint32_t *old, uint32_t new)
 	return compare_exchange(&word->peer_word, old, new);
 }
 
-static int ring_patiently(struct ring_bells *bells)
+static int ring_patiently(int bell_fd, const struct bell_address *to)
 {
 	struct timespec delay = { .tv_nsec = RETRY_NS };
-	int r = bell_ring(bells->bell_fd, &bells->peer);
+	int r = bell_ring(bell_fd, to);
 
 	for (int i = 0; unlikely(r == -ENOBUFS || r == -ENOMEM) && i < RING_RETRIES; i++) {
 		sys_nanosleep(&delay);
-		r = bell_ring(bells->bell_fd, &bells->peer);
+		r = bell_ring(bell_fd, to);
 	}
 	return r;
 }
@@ -49,7 +49,7 @@ static void arm_again(peer_u32 *peer_word)
  * The waker. The fence orders our publication before the look; it pairs with the one in arm(). ARMED is taken away by one
  * waker only, who then owes the bell. A peer that writes other states deprives nobody but itself.
  */
-static uint32_t wake_peer(peer_u32 *peer_word, struct ring_bells *bells, struct ring_counts *counts)
+static uint32_t wake_sleeper(peer_u32 *peer_word, int bell_fd, const struct bell_address *to, struct ring_counts *counts)
 {
 	uint32_t word;
 	int r;
@@ -61,7 +61,7 @@ static uint32_t wake_peer(peer_u32 *peer_word, struct ring_bells *bells, struct 
 		if (!wake_swap(peer_word, &word, word & ~WAKE_STATE_MASK))
 			continue;
 		count_add(&counts->rings, 1);
-		r = ring_patiently(bells);
+		r = ring_patiently(bell_fd, to);
 		/* Nobody has the port: nobody sleeps there any more. */
 		if (likely(!r) || r == -ECONNREFUSED)
 			break;
@@ -73,12 +73,26 @@ static uint32_t wake_peer(peer_u32 *peer_word, struct ring_bells *bells, struct 
 
 uint32_t ring_tx_notify_slow(struct ring_tx *tx)
 {
-	return wake_peer(&tx->ctl->rx_state.wake, &tx->bells, &tx->counts);
+	if (unlikely(tx->bells.far))
+		return tx->bells.far->published(tx);
+	return wake_sleeper(&tx->ctl->rx_state.wake, tx->bells.bell_fd, &tx->bells.peer, &tx->counts);
 }
 
 uint32_t ring_rx_notify_slow(struct ring_rx *rx)
 {
-	return wake_peer(&rx->ctl->tx_state.wake, &rx->bells, &rx->counts);
+	if (unlikely(rx->bells.far))
+		return rx->bells.far->consumed(rx);
+	return wake_sleeper(&rx->ctl->tx_state.wake, rx->bells.bell_fd, &rx->bells.peer, &rx->counts);
+}
+
+void ring_rx_arrived(struct ring_rx *rx)
+{
+	wake_sleeper(&rx->ctl->rx_state.wake, rx->bells.bell_fd, &rx->bells.own, &rx->counts);
+}
+
+void ring_tx_arrived(struct ring_tx *tx)
+{
+	wake_sleeper(&tx->ctl->tx_state.wake, tx->bells.bell_fd, &tx->bells.own, &tx->counts);
 }
 
 /*
@@ -250,7 +264,8 @@ void ring_rx_enter_polling(struct ring_rx *rx)
 	peer_u32 *word = &rx->ctl->rx_state.wake;
 	uint32_t old = peer_read_u32(word);
 
-	if (!barrier_available())
+	/* What plays a far peer's part is never told to leave its fence out. */
+	if (rx->bells.far || !barrier_available())
 		return;
 	while (!(old & (WAKE_STATE_MASK | WAKE_SLEEPERS_MAX)))
 		if (wake_swap(word, &old, old | WAKE_POLLING))
@@ -293,6 +308,16 @@ static uint32_t take_attention(peer_u32 *peer_word)
 	if (likely(!(peer_read_u32(peer_word) & WAKE_ATTN_MASK)))
 		return 0;
 	return fetch_and(&peer_word->peer_word, ~WAKE_ATTN_MASK) & WAKE_ATTN_MASK;
+}
+
+uint32_t ring_tx_own_attention(struct ring_tx *tx)
+{
+	return take_attention(&tx->ctl->tx_state.wake);
+}
+
+uint32_t ring_rx_own_attention(struct ring_rx *rx)
+{
+	return take_attention(&rx->ctl->rx_state.wake);
 }
 
 uint32_t ring_tx_take_attention(struct ring_tx *tx)

@@ -61,6 +61,16 @@ static inline size_t ring_tx_low_water(const struct ring_tx *tx, size_t want)
 void ring_rx_leave_polling(struct ring_rx *rx);
 
 /*
+ * For what plays a far peer's part in this process: bytes, a head or words were published for this end, whose sleepers on the lane are
+ * woken as the peer would wake them.
+ */
+void ring_rx_arrived(struct ring_rx *rx);
+void ring_tx_arrived(struct ring_tx *tx);
+/* ... and what this end asks of the peer by ring_*_raise_attention(), cleared: it is told of by other means. */
+uint32_t ring_tx_own_attention(struct ring_tx *tx);
+uint32_t ring_rx_own_attention(struct ring_rx *rx);
+
+/*
  * Asks the other side of the lane to look: sets WAKE_ATTN_* flags in our own wake word, and wakes the peer if it
  * sleeps on this lane. What is to be looked at has been published before.
  */
