@@ -142,15 +142,15 @@ class Runner:
                         self.complain(f"tcp-{layout}-v{family}, not deterministic", lines[:MAX_SHOWN])
 
 
-def read_scripts(words):
-    for word in words:
-        if not word.startswith("random:"):
-            yield Script.read(word)
-            continue
-        seeds, _, steps = word[len("random:"):].partition(":")
-        first, _, last = seeds.partition("-")
-        for seed in range(int(first), int(last or first) + 1):
-            yield Script(f"random-{seed}", Generator(seed).script(int(steps or 120)))
+def texts_of(word):
+    """(name, text) of each script that one argument stands for."""
+    if not word.startswith("random:"):
+        yield pathlib.Path(word).stem, pathlib.Path(word).read_text(encoding="utf-8")
+        return
+    seeds, _, steps = word[len("random:"):].partition(":")
+    first, _, last = seeds.partition("-")
+    for seed in range(int(first), int(last or first) + 1):
+        yield f"random-{seed}", Generator(seed).script(int(steps or 120))
 
 
 def main():
@@ -163,7 +163,7 @@ def main():
     parser.add_argument("scripts", nargs="+")
     options = parser.parse_args()
     failures = scripts = 0
-    for script in read_scripts(options.scripts):
+    for script in (Script(*pair) for word in options.scripts for pair in texts_of(word)):
         scripts += 1
         scratch = tempfile.mkdtemp(prefix="conform-")
         try:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Reads a script of steps (README.md describes the language) and the list of deviations."""
 import fnmatch
-import pathlib
 
 from modes import TINY_RING
 
@@ -59,11 +58,6 @@ class Script:
                 self.steps.append(Step(number, line))
         if not self.steps or set(self.layouts) - set(LAYOUTS):
             raise ScriptError(f"{name}: no steps, or a bad layout")
-
-    @classmethod
-    def read(cls, path):
-        path = pathlib.Path(path)
-        return cls(path.stem, path.read_text(encoding="utf-8"))
 
     def actors(self):
         """A and B, then whoever threads, forks and spawns bring, in order."""
