@@ -290,6 +290,20 @@ void pool_for_each_set(void (*fn)(struct epoll_set *s))
 			fn(&pool.sets[i]);
 }
 
+int64_t pool_nested_probe_at(void)
+{
+	int64_t first = 0;
+
+	for (uint32_t i = 0; i < pool.nr_sets; i++) {
+		struct epoll_set *s = &pool.sets[i];
+		int64_t at = s->live && load_relaxed(&s->nested) ? load_relaxed(&s->probe_at) : 0;
+
+		if (at && (!first || at < first))
+			first = at;
+	}
+	return first;
+}
+
 /* A handler that forks inside the pool's lock keeps what it has: the lock is recursive for the fork alone. */
 static bool pool_fork_holds;
 

@@ -99,11 +99,13 @@ bool set_arm_all(struct epoll_set *s)
 
 void set_queue_probes(struct epoll_set *s, int64_t now)
 {
-	if (likely(!s->probe_at) || now < s->probe_at)
+	int64_t at = load_relaxed(&s->probe_at);
+
+	if (likely(!at) || now < at)
 		return;
-	s->probe_at = 0;
+	store_relaxed(&s->probe_at, 0);
 	for (struct epoll_reg *r = s->regs.first; r; r = r->in_set.next)
-		if (r->state == REG_ADOPTED && r->no_room)
+		if (r->state == REG_ADOPTED && r->events & (EPOLLOUT | EPOLLWRNORM))
 			reg_queue(r);
 }
 

@@ -227,6 +227,18 @@ static bool arm_lanes(struct epoll_reg *r, short want)
 	return false;
 }
 
+/* Who waits for room behind the peer's end sleeps no longer than until its next probe. */
+static void note_probe(struct epoll_reg *r)
+{
+	int64_t at = load_relaxed(&r->set->probe_at), wait_ns = conn_probe_wait(r->conn);
+
+	if (likely(wait_ns == PROBE_NOT_NEEDED))
+		return;
+	wait_ns += now_ns();
+	if (!at || wait_ns < at)
+		store_relaxed(&r->set->probe_at, wait_ns);
+}
+
 bool reg_arm(struct epoll_reg *r)
 {
 	short want = POLLIN | (r->events & WRITE_STATES ? POLLOUT : 0);
@@ -240,6 +252,8 @@ bool reg_arm(struct epoll_reg *r)
 	} else {
 		r->armed = want;
 		r->rung = false;
+		if (want & POLLOUT)
+			note_probe(r);
 	}
 	if (r->in_conn.next || r->in_conn.prev)
 		pool_for_each(r->conn, stir_if_behind, r);
@@ -277,19 +291,6 @@ static bool kernel_edge(const struct epoll_reg *r, uint32_t mask, uint32_t kerne
 	return (seen & EPOLLIN && !conn_rx_on_ring(r->conn)) || (seen & EPOLLOUT && !conn_tx_on_ring(r->conn));
 }
 
-static void probe(struct epoll_reg *r, int fd)
-{
-	int64_t wait_ns, at;
-
-	conn_probe_if_due(r->conn, fd);
-	wait_ns = conn_probe_wait(r->conn);
-	if (wait_ns == PROBE_NOT_NEEDED)
-		return;
-	at = now_ns() + wait_ns;
-	if (!r->set->probe_at || at < r->set->probe_at)
-		r->set->probe_at = at;
-}
-
 uint32_t reg_evaluate(struct epoll_reg *r)
 {
 	struct conn *c = r->conn;
@@ -324,8 +325,10 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 	if (!plain && conn_tx_on_ring(c)) {
 		edge |= r->no_room && mask & r->events & WRITE_STATES;
 		r->no_room = !(mask & EPOLLOUT);
-		if (r->no_room && r->events & WRITE_STATES && !r->fired)
-			probe(r, fd);
+		if (r->no_room && r->events & WRITE_STATES && !r->fired) {
+			conn_probe_if_due(c, fd);
+			note_probe(r);
+		}
 	}
 	if (asked)
 		r->kernel_mask = mask & kernel & KERNEL_KEEPS;

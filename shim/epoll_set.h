@@ -105,7 +105,7 @@ struct epoll_set {
 	uint32_t everything_seen;
 	uint32_t turn;		/* who goes first where events do not fit: the kernel's or ours */
 	int64_t looked_ns;	/* when the kernel was last asked */
-	int64_t probe_at;	/* when the first of those that wait for room has to be looked at (conn_probe.h); 0: none */
+	_Atomic int64_t probe_at; /* when the first of those that wait for room has to be looked at (conn_probe.h); 0: none */
 	_Atomic(struct epoll_reg *) stirred;	/* pushed without the lock */
 	struct reg_list regs, queue, told, hot, dozing, parked;
 	struct conn *pokes[EPOLL_POKES]; /* whose rendezvous has a step to make, when the wait at hand is over */
@@ -174,6 +174,8 @@ bool pool_has_regs(const struct conn *c);
 /* Without the lock: is there a registration still? */
 bool pool_has_left(const struct conn *c);
 void pool_for_each_set(void (*fn)(struct epoll_set *s));
+/* The earliest probe of the sets that are watched from outside; 0: none. */
+int64_t pool_nested_probe_at(void);
 void pool_fork_prepare(void);
 void pool_fork_release(bool child);
 
@@ -311,6 +313,8 @@ bool ready_everything_changed(uint32_t *seen);
 void epoll_set_nest(struct epoll_set *s);
 /* Before a look at the fd of `s` from outside, or a wait on it: the sets in it say what is so now. */
 void epoll_set_refresh(struct epoll_set *s);
+/* No sleep on it, or on sets in it, goes past the time at which one of them has to be looked at. In whole milliseconds. */
+int64_t epoll_set_until_probe(const struct epoll_set *s, int64_t left_ns);
 /* Is there anything in it, or in sets in it, that the kernel does not know? */
 bool epoll_set_concerns_us(const struct epoll_set *s);
 

@@ -141,14 +141,18 @@ static void let_others_in(struct epoll_set *s, unsigned rounds)
 	set_lock(s);
 }
 
-/* In whole milliseconds, so that the plainest system call will do. */
-static int64_t until_probe(const struct epoll_set *s, int64_t left_ns)
+int64_t epoll_set_until_probe(const struct epoll_set *set, int64_t left_ns)
 {
-	int64_t wait_ns;
+	struct epoll_set *s = (struct epoll_set *)set;
+	int64_t at = load_relaxed(&s->probe_at), inside = 0, wait_ns;
 
-	if (likely(!s->probe_at))
+	if (unlikely(load_relaxed(&s->nests)))
+		inside = pool_nested_probe_at();
+	if (inside && (!at || inside < at))
+		at = inside;
+	if (likely(!at))
 		return left_ns;
-	wait_ns = s->probe_at - now_ns();
+	wait_ns = at - now_ns();
 	wait_ns = wait_ns > 0 ? (wait_ns / 1000000 + 1) * 1000000 : 1000000;
 	return left_ns < 0 || wait_ns < left_ns ? wait_ns : left_ns;
 }
@@ -222,13 +226,18 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 			fetch_sub(&s->nr_waiters, 1);
 			continue;
 		}
-		slice = until_probe(s, left);
+		slice = epoll_set_until_probe(s, left);
 		set_unlock(s);
 		n = sleep_on_set(s, epfd, events, max, slice, mask);
 		s->looked_ns = now_ns();
 		s->turn = n == max;
-		if (n == 0 && slice != left)
+		if (n == 0 && slice != left) {
+			/* Sets have no order among each other: one is locked at a time. */
+			set_unlock(s);
+			epoll_set_refresh(s);
+			set_lock(s);
 			continue;
+		}
 		if (n <= 0 && n != -EAGAIN)
 			return n;
 		if (n < 0)
@@ -273,19 +282,20 @@ static int wait_plain(struct epoll_set *s, int epfd, struct epoll_event *events,
 
 int epoll_set_wait(int epfd, struct epoll_event *events, int max, int64_t timeout_ns, const sigset_t *mask)
 {
-	struct epoll_set *s = fdtab_epoll(epfd);
-	int64_t began = timeout_ns > 0 ? now_ns() : 0;
+	int64_t deadline = timeout_ns > 0 ? now_ns() + timeout_ns : 0, slice;
+	struct epoll_set *s;
 	int n;
 
-	if (s)
+	while ((s = fdtab_epoll(epfd)) != NULL) {
 		epoll_set_refresh(s);
-	if (!s || set_is_plain(s)) {
-		n = s ? wait_plain(s, epfd, events, max, timeout_ns, mask) :
-			sleep_in_kernel(epfd, events, max, timeout_ns, mask);
-		if (n != -EAGAIN)
+		if (!set_is_plain(s))
+			break;
+		slice = epoll_set_until_probe(s, timeout_ns);
+		n = wait_plain(s, epfd, events, max, slice, mask);
+		if (n != -EAGAIN && (n || slice == timeout_ns))
 			return n;
-		if (timeout_ns > 0) {
-			timeout_ns -= now_ns() - began;
+		if (deadline) {
+			timeout_ns = deadline - now_ns();
 			if (timeout_ns < 0)
 				timeout_ns = 0;
 		}
@@ -318,6 +328,7 @@ void epoll_set_nest(struct epoll_set *s)
 	if (!set_lock(s))
 		return;
 	set_empty_park(s);
+	set_queue_probes(s, now_ns());
 	set_drain(s);
 	set_run_pokes(s);
 	set_settle(s);

@@ -45,6 +45,7 @@ struct poll_call {
 	struct item *items;
 	uint64_t nr_fds, nr_items, nr_extra;
 	int bell_set;		/* an epoll set of all that is extra, while we sleep on too many fds; -1: none */
+	bool has_sets;		/* of ours, to be looked through before the kernel is asked about them */
 	bool select;		/* asks for no more than its sets mean, and refuses numbers that are closed when it begins */
 	void *map;
 	size_t map_bytes;
@@ -92,6 +93,7 @@ static void fill(struct poll_call *p)
 {
 	memcpy(p->kernel, p->fds, p->nr_fds * sizeof(*p->fds));
 	p->nr_items = 0;
+	p->has_sets = false;
 	for (uint64_t i = 0; i < p->nr_fds; i++) {
 		struct pollfd *k = &p->kernel[i];
 		struct epoll_set *set;
@@ -107,6 +109,7 @@ static void fill(struct poll_call *p)
 		c = fdtab_get(k->fd);
 		set = c ? NULL : fdtab_epoll(k->fd);
 		if (set) {
+			p->has_sets = true;
 			epoll_set_nest(set);
 			epoll_set_refresh(set);
 		}
@@ -385,6 +388,12 @@ static int sleep_in_kernel(struct poll_call *p, int64_t left_ns, const sigset_t 
 /* No sleep for room goes past a probe that is due meanwhile. */
 static int64_t until_probe(struct poll_call *p, int64_t left_ns)
 {
+	for (uint64_t i = 0; p->has_sets && i < p->nr_fds; i++) {
+		struct epoll_set *set = fdtab_epoll(p->fds[i].fd);
+
+		if (set)
+			left_ns = epoll_set_until_probe(set, left_ns);
+	}
 	for (uint64_t i = 0; i < p->nr_items; i++) {
 		struct item *it = &p->items[i];
 		const struct pollfd *f = &p->fds[it->at];
@@ -495,6 +504,8 @@ static int poll_loop(struct poll_call *p, int64_t timeout_ns, const sigset_t *ma
 		slice = until_probe(p, left);
 		n = sleep_in_kernel(p, slice, mask);
 		after_sleep(p);
+		if (n == 0 && slice != left && p->has_sets)
+			fill(p);
 		if (n == -EAGAIN || (n == 0 && slice != left))
 			goto again;
 		if (n < 0)

@@ -145,6 +145,42 @@ static void edge_triggered(void **state)
 	epoll_hears_of_it(EPOLLOUT | EPOLLET | EPOLLONESHOT, LONG_MS);
 }
 
+static int set_around(int member)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+	int ep = epoll_create1(EPOLL_CLOEXEC);
+
+	assert_int_equal(epoll_ctl(ep, EPOLL_CTL_ADD, member, &ev), 0);
+	return ep;
+}
+
+/* Nobody waits on the set that has the connection: only on a set around it, or a set around that one, or with poll. */
+static void sets_around_hear_of_it(uint32_t events, int how)
+{
+	int fd = full_and_alone(), inner = epoll_create1(EPOLL_CLOEXEC), outer = set_around(inner), outermost = set_around(outer);
+	struct epoll_event ev = { .events = events };
+	struct pollfd p = { .fd = how == 3 ? inner : outermost, .events = POLLIN };
+
+	assert_int_equal(epoll_ctl(inner, EPOLL_CTL_ADD, fd, &ev), 0);
+	if (how < 2)
+		assert_int_equal(epoll_wait(how ? outermost : outer, &ev, 1, LONG_MS), 1);
+	else
+		assert_int_equal(poll(&p, 1, LONG_MS), 1);
+	assert_int_equal(epoll_wait(inner, &ev, 1, 0), 1);
+	assert_true(ev.events & EPOLLHUP);
+	close(inner);
+	close(outer);
+	close(outermost);
+	gone(fd);
+}
+
+static void a_set_in_a_set(void **state)
+{
+	for (int how = 0; how < 4; how++)
+		sets_around_hear_of_it(EPOLLOUT, how);
+	sets_around_hear_of_it(EPOLLOUT | EPOLLET, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -153,6 +189,7 @@ int main(void)
 		cmocka_unit_test(select_hears_of_it),
 		cmocka_unit_test(level_triggered),
 		cmocka_unit_test(edge_triggered),
+		cmocka_unit_test(a_set_in_a_set),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
