@@ -219,17 +219,22 @@ void verb_pong(struct actor *a, int argc, char **argv)
 	say(a, "= ok");
 }
 
-/* Acknowledgements still to come would make room a little later. */
-static void wait_unacked(int fd)
+enum { FULL_MS = 20, FULL_ROUNDS = 200 };
+
+/* Acknowledgements still to come would make room a little later. True when there is room again. */
+static bool has_room_again(int fd)
 {
+	struct pollfd p = {.fd = fd, .events = POLLOUT};
+
 	for (int tries = 0; tries < 100; tries++) {
 		struct tcp_info info = {0};
 		socklen_t len = sizeof(info);
 
 		if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) || !info.tcpi_unacked)
-			return;
+			break;
 		poll(NULL, 0, 1);
 	}
+	return poll(&p, 1, FULL_MS) > 0 && p.revents == POLLOUT;
 }
 
 void verb_fill(struct actor *a, int argc, char **argv)
@@ -239,10 +244,11 @@ void verb_fill(struct actor *a, int argc, char **argv)
 	uint64_t total = 0, before;
 	uint32_t sum = BYTES_SUM_START;
 	ssize_t moved;
+	bool room;
 	int error;
 
 	/* The pattern of later sends must not depend on how much went in here: sent_pos stays. */
-	do {
+	for (int rounds = 0; rounds < FULL_ROUNDS; rounds++) {
 		before = total;
 		for (;;) {
 			bytes_pattern(a, n, n->sent_pos + total, a->buf, CHUNK);
@@ -253,9 +259,10 @@ void verb_fill(struct actor *a, int argc, char **argv)
 			total += (uint64_t)moved;
 		}
 		error = errno;
-		if (error == EAGAIN)
-			wait_unacked(n->fd);
-	} while (error == EAGAIN && total != before);
+		room = error == EAGAIN && has_room_again(n->fd);
+		if (error != EAGAIN || (!room && total == before))
+			break;
+	}
 	errno = error;
 	say_result(a, moved);
 	say(a, " filled%s", total ? "" : " nothing");

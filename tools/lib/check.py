@@ -20,7 +20,7 @@ INIT = os.path.join(TOP, 'tools', 'lib', 'phase_init.py')
 RESULT_LINE = re.compile(r'^\s*(\d+)/(\d+) (.*?)\s{2,}(OK|FAIL|SKIP|TIMEOUT|ERROR|EXPECTEDFAIL|UNEXPECTEDPASS|INTERRUPT)\s+([\d.]+)s')
 GOOD = {'OK', 'EXPECTEDFAIL'}
 
-BUILD_LIMIT = 420
+BUILD_LIMIT = 900
 APART = ('long', 'vm')  # suites that have phases of their own
 AGAIN_MOST, AGAIN_LIMIT = 3, 120
 SANITIZER = {
