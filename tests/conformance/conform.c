@@ -19,7 +19,7 @@
 #include "actor.h"
 #include "verbs.h"
 
-enum { LIFETIME_SECONDS = 40 };
+enum { LIFETIME_SECONDS = 100 };
 
 char run_family;
 static struct {

@@ -17,7 +17,7 @@ ESTABLISHED, SYN_SENT, SYN_RECV, FIN_WAIT1, FIN_WAIT2, TIME_WAIT, CLOSE, CLOSE_W
 SENT_FIN = (FIN_WAIT1, FIN_WAIT2, LAST_ACK, CLOSING)
 # In struct tcp_info; part of the kernel's user interface.
 BYTES_RECEIVED, NOTSENT, BYTES_SENT, BYTES_RETRANS = 128, 144, 200, 208
-GIVE_UP_SECONDS, SAME_LOOKS = 0.3, 4
+GIVE_UP_SECONDS, SAME_LOOKS = 3, 4
 
 End = collections.namedtuple("End", "state sent received notsent")
 

@@ -52,7 +52,7 @@ def thread_view(pid, tid):
     return status["State"].strip()[0], syscall, status["voluntary_ctxt_switches"].strip()
 
 
-def wait_asleep(pid, tid, also=lambda: False, idle_fd=-1, seconds=3.0):
+def wait_asleep(pid, tid, also=lambda: False, idle_fd=-1, seconds=10.0):
     """Waits until the thread sleeps in the kernel: two looks in a row see the same sleep.
 
     Answers "asleep", "gone", or "busy" when it neither slept nor ended in time; "other" as soon as also() is true.
