@@ -98,7 +98,7 @@ inline poll_a()
 #ifdef MUT_NO_HELD
 #define SAYS_HELD false
 #else
-#define SAYS_HELD closed
+#define SAYS_HELD (closed && !was)
 #endif
 
 /* Everything that may go out; `leaving`: whatever the gate says */
@@ -107,9 +107,10 @@ inline post(leaving)
 	do
 	:: atomic { posted < tail && (!closed || leaving || tail - posted >= LARGE) ->
 		burst++;
+		was = closed;
 		closed = closed || burst >= WINDOW;
-		wire ! tail - posted, SAYS_HELD;
-		posted = tail }
+		wire ! tail - posted, SAYS_HELD;	/* once: until it is answered, or its completion is seen */
+		posted = tail; was = false }
 	:: else -> break
 	od
 }
@@ -128,6 +129,7 @@ inline publish()
 active proctype sender()
 {
 	byte k, n;
+	bool was;
 	do
 	:: tail == BYTES -> break
 	:: tail < BYTES && tail - head_seen < RING -> publish()

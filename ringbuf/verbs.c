@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The pump: what the peer's process does on one host, done here for a peer that is on another. It runs in whatever call the program
+ * makes, in one thread at a time, and never waits. VERBS.md has the protocol; tests/model/verbs.pml checks the sleeping, the holding and the lock.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "ringbuf/sys.h"
+#include "ringbuf/verbs_engine.h"
+
+enum { ASKED_LOOK = 1 };
+
+void verbs_die(struct verbs_link *v, int err)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	int32_t alive = 0;
+
+	if (!compare_exchange(&v->dead, &alive, err < 0 ? err : -err))
+		return;
+	v->up = false;
+	if (v->qp)
+		ibv_modify_qp(v->qp, &attr, IBV_QP_STATE);
+}
+
+static void arm(struct verbs_link *v)
+{
+	count_add(&v->counts.arms, 1);
+	v->armed = true;
+	if (ibv_req_notify_cq(v->cq, 0))
+		verbs_die(v, -EIO);
+}
+
+/*
+ * What came goes where the peer would have written it, and whoever sleeps here is woken as the peer would. The dead link asks for attention
+ * on both lanes, since nothing else would wake them.
+ */
+static void publish(struct verbs_link *v, bool died)
+{
+	struct ring_link *link = v->link;
+	uint64_t tail = verbs_tail(v);
+	bool rx = v->words_came || died, tx = v->words_came || v->credit_came || died;
+
+	if (died) {
+		fetch_or(&link->rx.ctl->tx_state.wake.peer_word, WAKE_ATTN_WORDS);
+		fetch_or(&link->tx.ctl->rx_state.wake.peer_word, WAKE_ATTN_WORDS);
+	}
+	if (tail != v->shown_tail) {
+		v->shown_tail = tail;
+		v->empties = 0;
+		peer_publish_u64(&link->rx.front->tail_pos, tail);
+		rx = true;
+	}
+	if (v->credit_came)
+		peer_publish_u64(&link->tx.ctl->rx.head_pos, v->head_units << v->credit_shift);
+	v->words_came = false;
+	v->credit_came = false;
+	if (rx)
+		ring_rx_arrived(&link->rx);
+	if (tx)
+		ring_tx_arrived(&link->tx);
+}
+
+/* Has the program taken everything, and was told that more may be held? */
+static bool wants_fetch(struct verbs_link *v, unsigned asked)
+{
+	if (asked & VERBS_EMPTY && v->empties < EMPTIES)
+		v->empties++;
+	if (!v->held || v->fetching || verbs_head(v) != verbs_tail(v))
+		return false;
+	return asked & (VERBS_ARM | VERBS_LEAVE) || v->empties >= EMPTIES;
+}
+
+/*
+ * The tail is shown before the queue is polled, with a full fence between: either the peer's REOPEN is seen here, or its READ, which comes
+ * after that, sees the tail.
+ */
+static void work(struct verbs_link *v, unsigned asked)
+{
+	bool was_dead = load_relaxed(&v->dead) != 0;
+
+	if (was_dead)
+		return;
+	if (asked & VERBS_PROBE)
+		verbs_look_at_events(v);
+	if (asked & VERBS_RUNG) {
+		/* Armed again at once: another thread may sleep on, and what it waits for be polled by nobody. */
+		verbs_drain_channel(v);
+		arm(v);
+	} else if (asked & VERBS_ARM && !v->armed) {
+		arm(v);
+	}
+	store_relaxed(&v->shown->tail_pos, peer_read_u64(&v->link->tx.front->tail_pos));
+	fence_full();
+	verbs_poll(v);
+	publish(v, load_relaxed(&v->dead) != 0);
+	if (load_relaxed(&v->dead) || !v->up)
+		return;
+	if (asked & VERBS_PROBE)
+		v->probe_due = true;
+	verbs_post(v, asked & (VERBS_ARM | VERBS_LEAVE), wants_fetch(v, asked));
+	if (load_relaxed(&v->dead))
+		publish(v, true);
+}
+
+/*
+ * Leaves a mark, then tries the lock. Who finds it taken may go: the holder looks at the marks once more after it has let go. The exchanges
+ * are full fences, so the mark is seen, or the lock is found free.
+ */
+int verbs_pump(struct ring_link *link, unsigned why)
+{
+	struct verbs_link *v = engine_of(link);
+
+	if (!v)
+		return -ESRCH;
+	fetch_or(&v->asked, why | ASKED_LOOK);
+	while (load_relaxed(&v->asked)) {
+		if (exchange(&v->locked, 1))
+			break;
+		work(v, exchange(&v->asked, 0));
+		exchange(&v->locked, 0);
+	}
+	return load_relaxed(&v->dead);
+}
+
+static uint32_t far_published(struct ring_tx *tx)
+{
+	struct ring_link *link = (struct ring_link *)((char *)tx - offsetof(struct ring_link, tx));
+
+	verbs_pump(link, 0);
+	return peer_read_u32(&tx->ctl->rx_state.wake) & WAKE_ATTN_MASK;
+}
+
+static uint32_t far_consumed(struct ring_rx *rx)
+{
+	struct ring_link *link = (struct ring_link *)((char *)rx - offsetof(struct ring_link, rx));
+
+	verbs_pump(link, 0);
+	return peer_read_u32(&rx->ctl->tx_state.wake) & WAKE_ATTN_MASK;
+}
+
+const struct ring_far verbs_far = { .published = far_published, .consumed = far_consumed };
+
+int verbs_wait_fd(const struct ring_link *link)
+{
+	const struct verbs_link *v = engine_of(link);
+
+	return v && v->channel ? v->channel->fd : -1;
+}
+
+void verbs_move_wait_fd(struct ring_link *link, int fd)
+{
+	struct verbs_link *v = engine_of(link);
+
+	if (v && v->channel)
+		v->channel->fd = fd;
+}
+
+const struct verbs_counts *verbs_counts(const struct ring_link *link)
+{
+	const struct verbs_link *v = engine_of(link);
+
+	return v ? &v->counts : NULL;
+}
+
+static bool all_done(struct verbs_link *v)
+{
+	return load_unlocked(&v->wrs_done) == load_unlocked(&v->wrs) &&
+	       load_unlocked(&v->posted_pos) == peer_read_u64(&v->link->tx.front->tail_pos) && !load_unlocked(&v->words_due) &&
+	       !load_unlocked(&v->probe_due);
+}
+
+/* A probe's completion stands for all that was posted before it. */
+int verbs_flush(struct ring_link *link, int limit_ms)
+{
+	struct verbs_link *v = engine_of(link);
+	uint64_t done = UINT64_MAX;
+	int r;
+
+	if (!v)
+		return -ESRCH;
+	r = verbs_pump(link, VERBS_LEAVE);
+	if (!r && !all_done(v))
+		r = verbs_pump(link, VERBS_LEAVE | VERBS_PROBE);
+	while (!r && !all_done(v)) {
+		struct pollfd p = { .fd = v->channel->fd, .events = POLLIN };
+		struct timespec t = { .tv_sec = limit_ms / 1000, .tv_nsec = limit_ms % 1000 * 1000000L };
+		uint64_t now = load_unlocked(&v->wrs_done);
+
+		r = verbs_pump(link, VERBS_ARM);
+		if (r || all_done(v))
+			break;
+		if (sys_call5(SYS_ppoll, &p, 1, &t, NULL, 8) == 0 && now == done)
+			return -ETIMEDOUT;
+		done = now;
+		/* What was posted since is behind the last probe. */
+		r = verbs_pump(link, VERBS_RUNG | (load_unlocked(&v->unsignalled) ? VERBS_PROBE : 0));
+	}
+	return r;
+}
+
+/* ---- As a transport: what ring.h does, with a pump where a lane is found empty or full. ---- */
+
+static ssize_t far_send(struct ring_link *link, const void *buf, size_t len)
+{
+	ssize_t room = ring_tx_room(&link->tx, len), sent;
+
+	if (room >= 0 && (size_t)room < len)
+		verbs_pump(link, VERBS_EMPTY);
+	sent = ring_write(&link->tx, buf, len);
+	if (sent > 0)
+		ring_tx_notify(&link->tx);
+	return sent;
+}
+
+static ssize_t far_avail(struct ring_link *link, size_t want)
+{
+	if (link->rx.tail_seen - link->rx.head_pos < want)
+		verbs_pump(link, VERBS_EMPTY);
+	return ring_rx_avail_min(&link->rx, want);
+}
+
+static ssize_t far_recv(struct ring_link *link, void *buf, size_t len)
+{
+	ssize_t avail = far_avail(link, 1);
+
+	return avail > 0 ? ring_read(&link->rx, buf, len) : avail;
+}
+
+static ssize_t far_peek(struct ring_link *link, size_t offset, void *buf, size_t len)
+{
+	ssize_t avail = far_avail(link, offset + len);
+
+	if (avail < 0)
+		return avail;
+	if (offset >= (size_t)avail)
+		return 0;
+	if (len > (size_t)avail - offset)
+		len = (size_t)avail - offset;
+	ring_get(&link->rx, link->rx.head_pos + offset, buf, len);
+	return (ssize_t)len;
+}
+
+static ssize_t far_room(struct ring_link *link, size_t want)
+{
+	ssize_t room = ring_tx_room(&link->tx, want);
+
+	if (room < 0 || (size_t)room >= want)
+		return room;
+	verbs_pump(link, VERBS_EMPTY);
+	return ring_tx_room(&link->tx, want);
+}
+
+static ssize_t far_queued(struct ring_link *link)
+{
+	verbs_pump(link, 0);
+	return ring_tx_queued(&link->tx);
+}
+
+static bool far_rx_sleep_begin(struct ring_link *link)
+{
+	verbs_pump(link, VERBS_ARM);
+	return ring_rx_sleep_begin(&link->rx);
+}
+
+static void far_rx_sleep_end(struct ring_link *link, bool rung)
+{
+	ring_rx_sleep_end(&link->rx, rung);
+}
+
+static bool far_tx_sleep_begin(struct ring_link *link, size_t want)
+{
+	verbs_pump(link, VERBS_ARM);
+	return ring_tx_sleep_begin(&link->tx, want);
+}
+
+static void far_tx_sleep_end(struct ring_link *link, bool rung)
+{
+	ring_tx_sleep_end(&link->tx, rung);
+}
+
+static int far_rx_fd(const struct ring_link *link)
+{
+	return link->rx.bells.bell_fd;
+}
+
+static int far_tx_fd(const struct ring_link *link)
+{
+	return link->tx.bells.bell_fd;
+}
+
+const struct transport_ops verbs_transport = {
+	.name = "verbs",
+	.close = verbs_close,
+	.send = far_send,
+	.recv = far_recv,
+	.peek = far_peek,
+	.room = far_room,
+	.avail = far_avail,
+	.queued = far_queued,
+	.rx_sleep_begin = far_rx_sleep_begin,
+	.rx_sleep_end = far_rx_sleep_end,
+	.tx_sleep_begin = far_tx_sleep_begin,
+	.tx_sleep_end = far_tx_sleep_end,
+	.rx_fd = far_rx_fd,
+	.tx_fd = far_tx_fd,
+};

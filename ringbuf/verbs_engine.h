@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Inside the verbs engine: one link. Included by verbs*.c only.
+ *
+ * A link's state lies in memory that a fork wipes, so that a child finds `live` at 0 and touches nothing. Whoever holds the pump owns all of it but
+ * the atomic words.
+ */
+#ifndef RINGWAY_RINGBUF_VERBS_ENGINE_H
+#define RINGWAY_RINGBUF_VERBS_ENGINE_H
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include "ringbuf/verbs.h"
+#include "ringbuf/verbs_word.h"
+
+enum {
+	SEND_SLOTS = 128,
+	RECV_SLOTS = 128,
+	RECV_BATCH = 8,
+	SLOTS_KEPT = 8,    /* of the send queue: bytes leave them to the rest */
+	RECVS_KEPT = 4,    /* of the peer's receive requests */
+	SIGNAL_EVERY = 32,
+	WINDOW = 4,        /* messages that nothing answered before the gate closes */
+	PIECE_MAX = 1 << 15,
+	HELD_MAX = 1 << 14, /* so many bytes go out whatever the gate says */
+	EMPTIES = 64,      /* looks at an empty lane before held bytes are fetched by who does not sleep */
+	POLL_BATCH = 16,
+	CHAIN_MAX = 16,    /* work requests in one ibv_post_send() */
+};
+
+/* What a work request's completion is for: the top byte of its id. The rest counts, so that a completion tells all before it. */
+enum verbs_tag {
+	TAG_PLAIN,
+	TAG_GATE,  /* the gate opens */
+	TAG_TAIL,  /* the peer's tail was read */
+	TAG_BYTES, /* the peer's bytes were read */
+	TAG_RECV,
+};
+#define TAG_SHIFT 56
+#define ID_MASK ((UINT64_C(1) << TAG_SHIFT) - 1)
+
+#define ENGINE_LIVE UINT32_C(0x52574531)
+
+/* Read by the peer's device: in a page that holds nothing else. */
+struct verbs_shown {
+	_Atomic uint64_t tail_pos;
+};
+
+struct verbs_batch {
+	struct ibv_send_wr wr[CHAIN_MAX];
+	struct ibv_sge sge[CHAIN_MAX];
+	int nr;
+};
+
+struct verbs_link {
+	_Atomic uint32_t live;
+	_Atomic uint32_t locked, asked; /* the pump */
+	_Atomic int32_t dead;           /* -errno; set once */
+	struct ring_link *link;
+	enum lane_index tx_lane;
+	uint64_t ring_bytes;
+	uint32_t credit_shift;
+
+	/* verbs objects, NULL where not made */
+	struct rdma_event_channel *events; /* of the rendezvous; kept for as long as the id lives */
+	struct rdma_cm_id *id;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct ibv_pd *pd;
+	struct ibv_qp *qp;
+	struct ibv_mr *tx_mr, *rx_mr, *box_mr, *shown_mr;
+	uint32_t max_inline;
+	bool no_immediates; /* WRITE, then SEND */
+	bool up;            /* may post */
+
+	/* the peer */
+	uint64_t peer_ring;
+	uint32_t peer_ring_key;
+	uint32_t peer_shown_key, peer_tx_key;
+	uint64_t peer_shown, peer_tx;
+	bool have_memory;
+
+	/* sending */
+	uint64_t posted_pos;   /* bytes before it have been posted */
+	uint64_t head_units;   /* the peer's head, as last told */
+	uint64_t peer_batches; /* receive requests that the peer has posted, in batches, as last told */
+	uint64_t messages;     /* that used them */
+	uint64_t wrs, wrs_done;
+	uint32_t unsignalled;
+	uint32_t burst;        /* messages of bytes in a row that nothing answered */
+	bool closed;           /* the gate */
+	uint32_t told_announce, told_void, told_ack;
+	uint32_t attention;    /* of our words, to be sent: bits of a message */
+	bool words_due, memory_due, probe_due;
+
+	/* receiving */
+	uint64_t announced_pos, fetched_pos;
+	uint64_t shown_tail;   /* what the front line says */
+	uint64_t told_units;   /* our head, as last told */
+	uint64_t batches, told_batches;
+	uint32_t taken;        /* receive requests used since the last batch */
+	bool held, fetching;
+	uint64_t fetch_to;
+	uint32_t empties;
+	bool words_came, credit_came;
+
+	bool armed;            /* and no event taken since */
+	struct verbs_counts counts;
+	struct verbs_shown *shown;
+	_Atomic uint64_t peer_tail; /* where a READ puts it */
+	uint8_t inbox[RECV_SLOTS][MESSAGE_BYTES] __attribute__((aligned(64)));
+	uint8_t outbox[SEND_SLOTS][MESSAGE_BYTES];
+};
+
+static inline struct verbs_link *engine_of(const struct ring_link *link)
+{
+	struct verbs_link *v = link->tx.bells.engine;
+
+	return v && load_acquire(&v->live) == ENGINE_LIVE ? v : NULL;
+}
+
+static inline uint64_t verbs_tail(const struct verbs_link *v)
+{
+	return v->announced_pos > v->fetched_pos ? v->announced_pos : v->fetched_pos;
+}
+
+static inline uint64_t verbs_head(const struct verbs_link *v)
+{
+	return peer_read_u64(&v->link->rx.ctl->rx.head_pos);
+}
+
+static inline uint32_t slots_free(const struct verbs_link *v)
+{
+	return SEND_SLOTS - (uint32_t)(v->wrs - v->wrs_done);
+}
+
+static inline uint64_t receives_known(const struct verbs_link *v)
+{
+	return v->peer_batches * RECV_BATCH - v->messages;
+}
+
+/* verbs.c */
+extern const struct ring_far verbs_far;
+extern const struct transport_ops verbs_transport;
+int verbs_pump(struct ring_link *link, unsigned why);
+int verbs_wait_fd(const struct ring_link *link);
+void verbs_move_wait_fd(struct ring_link *link, int fd);
+int verbs_flush(struct ring_link *link, int limit_ms);
+const struct verbs_counts *verbs_counts(const struct ring_link *link);
+void verbs_close(struct ring_link *link);
+/* The first reason stays. No late write lands afterwards. */
+void verbs_die(struct verbs_link *v, int err);
+
+/* verbs_poll.c: takes what the queue has, until it is empty. What came is in the private words, not published. */
+void verbs_poll(struct verbs_link *v);
+/* Takes the channel's events. */
+void verbs_drain_channel(struct verbs_link *v);
+
+/* verbs_post.c */
+/* Posts receive requests in batches, as many as were used; `all`: the first ones. 0 or -errno. */
+int verbs_post_receives(struct verbs_link *v, bool all);
+/* Everything that is due and has room, with one doorbell unless it is more than a chain. `leaving`: nothing is held; `fetch`: held bytes are fetched. */
+void verbs_post(struct verbs_link *v, bool leaving, bool fetch);
+/* Reads the bytes up to fetch_to into the rx ring. */
+void verbs_post_fetch(struct verbs_link *v);
+
+/* verbs_cm.c: a disconnect, or a device that has gone. */
+void verbs_look_at_events(struct verbs_link *v);
+
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What comes in: completions, and what a peer says in them. Each value is bounded before it is believed (VERBS.md); a lie ends the link with -EPROTO and
+ * leaves what came before it.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+
+#include "ringbuf/verbs_engine.h"
+
+/* Also tells who sleeps on the channel that nothing more lies in it. */
+void verbs_drain_channel(struct verbs_link *v)
+{
+	struct ibv_cq *cq;
+	void *context;
+	unsigned events = 0;
+
+	/* The fd does not block. At most one event lies there, since the queue is armed again only after it was taken. */
+	while (events < 2 && !ibv_get_cq_event(v->channel, &cq, &context))
+		events++;
+	if (events)
+		ibv_ack_cq_events(v->cq, events);
+	count_add(&v->counts.events, events);
+	v->armed = false;
+}
+
+/* The count of receive requests, and the head. Both are counts of the peer's that a word shows the low bits of. */
+static int take_counts(struct verbs_link *v, uint32_t word)
+{
+	uint64_t batches = word_receives(word, v->peer_batches);
+	uint64_t units = word_credit(word, v->head_units);
+	uint64_t tail = peer_read_u64(&v->link->tx.front->tail_pos);
+
+	if (batches * RECV_BATCH > v->messages + RECV_SLOTS)
+		return -EPROTO;
+	if (units << v->credit_shift > tail)
+		return -EPROTO;
+	v->peer_batches = batches;
+	if (units != v->head_units) {
+		v->head_units = units;
+		v->credit_came = true;
+	}
+	return 0;
+}
+
+/* What was granted is what was told, not what has been taken since. Bytes that were fetched are announced late: below what was told. */
+static bool passes_grant(const struct verbs_link *v, uint64_t end)
+{
+	return (int64_t)(end - (v->told_units << v->credit_shift)) > (int64_t)v->ring_bytes;
+}
+
+static int take_word(struct verbs_link *v, uint32_t word)
+{
+	uint64_t end = v->announced_pos + word_length(word);
+	int r = take_counts(v, word);
+
+	if (r < 0)
+		return r;
+	if (passes_grant(v, end))
+		return -EPROTO;
+	v->announced_pos = end;
+	if (word & WORD_HELD)
+		v->held = true;
+	if (word & WORD_REOPEN)
+		v->closed = false;
+	if (!v->closed)
+		v->burst = 0;
+	return 0;
+}
+
+/* Into our copies of the peer's words, in the order that lane.h's readers rely on. */
+static void take_words(struct verbs_link *v, const struct message *m)
+{
+	struct lane_ctl *rx = v->link->rx.ctl, *tx = v->link->tx.ctl;
+
+	if (m->announce_seq != peer_read_u32(&rx->tx_state.announce_seq))
+		lane_announce(rx, m->announce_seq, m->announce_at);
+	peer_publish_u32(&rx->tx_state.void_seq, m->void_seq);
+	peer_publish_u32(&tx->rx_state.ack_seq, m->ack_seq);
+	fence_full();
+	if (m->attention) {
+		fetch_or(&rx->tx_state.wake.peer_word, ATTENTION_TX(m->attention));
+		fetch_or(&tx->rx_state.wake.peer_word, ATTENTION_RX(m->attention));
+	}
+	v->words_came = true;
+}
+
+static int take_message(struct verbs_link *v, const uint8_t *bytes)
+{
+	struct message m;
+
+	/* MEMORY comes first, once. */
+	if (!message_get(&m, bytes) || (m.kind == MESSAGE_MEMORY) == v->have_memory)
+		return -EPROTO;
+	if (m.kind == MESSAGE_MEMORY) {
+		v->have_memory = true;
+		v->peer_shown = m.shown_address;
+		v->peer_shown_key = m.shown_key;
+		v->peer_tx = m.ring_address;
+		v->peer_tx_key = m.ring_key;
+	}
+	if (m.kind == MESSAGE_WORDS)
+		take_words(v, &m);
+	return take_word(v, m.word);
+}
+
+static int take_received(struct verbs_link *v, const struct ibv_wc *wc)
+{
+	v->taken++;
+	if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM && wc->wc_flags & IBV_WC_WITH_IMM)
+		return v->have_memory ? take_word(v, ntohl(wc->imm_data)) : -EPROTO;
+	if (wc->opcode == IBV_WC_RECV && wc->byte_len == MESSAGE_BYTES)
+		return take_message(v, v->inbox[wc->wr_id % RECV_SLOTS]);
+	return -EPROTO;
+}
+
+/* The peer's tail, as its device read it. Behind ours: bytes were posted after it was read. Ahead: no farther than what is granted. */
+static int take_tail(struct verbs_link *v)
+{
+	uint64_t tail = load_relaxed(&v->peer_tail);
+
+	v->fetching = (int64_t)(tail - verbs_tail(v)) > 0;
+	if (!v->fetching)
+		return 0;
+	/* What was told is not ahead of our tail, so the distance is no less than the one just found positive. */
+	if (tail - (v->told_units << v->credit_shift) > v->ring_bytes)
+		return -EPROTO;
+	v->fetch_to = tail;
+	verbs_post_fetch(v);
+	return 0;
+}
+
+static int take_sent(struct verbs_link *v, const struct ibv_wc *wc)
+{
+	count_add(&v->counts.send_cqes, 1);
+	v->wrs_done = wc->wr_id & ID_MASK;
+	switch (wc->wr_id >> TAG_SHIFT) {
+	case TAG_GATE:
+		v->closed = false;
+		v->burst = 0;
+		return 0;
+	case TAG_TAIL:
+		return take_tail(v);
+	case TAG_BYTES:
+		v->fetching = false;
+		v->fetched_pos = v->fetch_to;
+		return 0;
+	default:
+		return 0;
+	}
+}
+
+/*
+ * Until the queue is empty, errors or not: what arrived before the error counts. Receive requests go back in between, so that a peer that
+ * posts faster than this loop ends does not run out of them.
+ */
+void verbs_poll(struct verbs_link *v)
+{
+	struct ibv_wc wc[POLL_BATCH];
+	int n, r;
+
+	do {
+		n = ibv_poll_cq(v->cq, POLL_BATCH, wc);
+		if (n < 0) {
+			verbs_die(v, -EIO);
+			return;
+		}
+		count_add(&v->counts.cqes, (uint64_t)n);
+		for (int i = 0; i < n; i++) {
+			if (wc[i].status != IBV_WC_SUCCESS)
+				r = -ECONNRESET;
+			else if (wc[i].wr_id >> TAG_SHIFT == TAG_RECV)
+				r = load_relaxed(&v->dead) == -EPROTO ? 0 : take_received(v, &wc[i]);
+			else
+				r = take_sent(v, &wc[i]);
+			if (r < 0)
+				verbs_die(v, r);
+		}
+		if (v->taken >= RECV_BATCH && v->up && verbs_post_receives(v, false) < 0)
+			verbs_die(v, -EIO);
+	} while (n == POLL_BATCH);
+}
