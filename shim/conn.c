@@ -213,28 +213,50 @@ void conn_discard(struct conn *c)
 	conn_unmap(c);
 }
 
-void conn_release(struct conn *c, int fd)
+static void release_locked(struct conn *c, int fd)
 {
-	bool counted, last;
-
-	if (conn_lock_both(c) < 0) {
-		/* This thread was interrupted inside a call on it: that call still needs the record, so it is never given back. */
-		log_warn("connection %u: closed by a signal handler in the middle of a call", c->index);
-		return;
-	}
 	/* Its end may have been announced already: then it is on nobody's count, and who was last was settled there. */
-	counted = conn_use_flush(c);
+	bool counted = conn_use_flush(c), last;
+
 	if (load_relaxed(&c->shared))
 		conn_reap_holders(c);
 	last = counted && load_relaxed(&c->nr_holders) == 1;
 	conn_holder_remove(c, family_me, counted);
-	nego_leave(c);
 	if (last) {
 		conn_end_lanes(c, fd);
 		conn_tx_set(c, TX_CLOSED);
 		conn_rx_set(c, RX_CLOSED);
 	}
 	conn_tell_summary(c, last);
+}
+
+void conn_release(struct conn *c, int fd)
+{
+	if (conn_lock_both(c) < 0) {
+		/* This thread was interrupted inside a call on it: that call still needs the record, so it is never given back. */
+		log_warn("connection %u: closed by a signal handler in the middle of a call", c->index);
+		return;
+	}
+	nego_leave(c);
+	if (conn_use_keep(c, fd)) {
+		/* They sleep on a number that names nothing now, or soon something else. */
+		if (load_relaxed(&c->linked)) {
+			bell_ring(c->link.rx.bells.bell_fd, &c->link.rx.bells.own);
+			bell_ring(c->link.tx.bells.bell_fd, &c->link.tx.bells.own);
+		}
+		conn_unlock_both(c);
+		return;
+	}
+	release_locked(c, fd);
+	conn_unlock_both(c);
+	conn_use_close(c);
+}
+
+void conn_release_kept(struct conn *c, int fd)
+{
+	if (conn_lock_both(c) < 0)
+		return;
+	release_locked(c, fd);
 	conn_unlock_both(c);
 	conn_use_close(c);
 }

@@ -8,6 +8,7 @@
 
 #include "shim/conn.h"
 #include "shim/conn_end.h"
+#include "shim/conn_use.h"
 #include "shim/fdtab.h"
 
 /* 0 or -EDEADLK: a signal handler inside a call of its own thread. */
@@ -49,13 +50,13 @@ static inline bool conn_trylock_rx(struct conn *c)
 
 /*
  * What a data call begins with, given what conn_lock_tx() or conn_lock_rx() said: 0, or why the call is over. Another thread may have
- * closed the descriptor.
+ * closed the descriptor, under a call that has slept and goes on, or before this one.
  */
 static inline int conn_entered(struct conn *c, int fd, struct lane_lock *lock, int locked)
 {
 	if (locked < 0)
 		return -EAGAIN;
-	if (likely(__libc_single_threaded) || likely(fdtab_get(fd) == c))
+	if (likely(__libc_single_threaded) || likely(fdtab_get(fd) == c) || conn_call_has(c, fd))
 		return 0;
 	lane_unlock(lock);
 	return -EBADF;

@@ -7,6 +7,7 @@
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
 #include "shim/conn_lock.h"
+#include "shim/conn_use.h"
 #include "shim/conn_end.h"
 #include "shim/fdtab.h"
 #include "shim/wait.h"
@@ -71,7 +72,7 @@ void conn_probe_if_due(struct conn *c, int fd)
 		return;
 	now = now_ns();
 	/* Not another's socket: who closes takes the lock after the number was forgotten. */
-	if (needs_probes(c) && fdtab_get(fd) == c && now >= load_relaxed(&c->tx.probe_at)) {
+	if (needs_probes(c) && conn_call_has(c, fd) && now >= load_relaxed(&c->tx.probe_at)) {
 		n = conn_write_probe(c, fd);
 		if (load_relaxed(&c->tx.probes) < DOUBLINGS_MAX)
 			store_relaxed(&c->tx.probes, load_relaxed(&c->tx.probes) + 1);

@@ -245,33 +245,12 @@ static void after_call(struct conn *c, int fd)
 		conn_tell_stats(c, fd);
 }
 
-/*
- * Another thread has closed the descriptor while this one slept: on TCP its call would go on with the socket that it holds. What came
- * into the ring is taken; otherwise what woke it was the end.
- */
-static ssize_t take_after_close(struct conn *c, const struct iov_walk *w, int flags)
-{
-	ssize_t n = 0;
-
-	if (conn_lock_rx(c) < 0)
-		return 0;
-	if (load_relaxed(&c->linked) && c->rx.proven)
-		n = take_ring(c, w, flags);
-	lane_unlock(&c->rx.lock);
-	return n < 0 ? 0 : n;
-}
-
-/* With a peek, or while more bytes are needed than have come, "something is there" is no reason to try again. */
-static int wait_for_more(struct conn *c, int fd, bool partial_peek, int64_t deadline)
-{
-	return partial_peek ? wait_briefly(c, fd, deadline) : wait_lane(c, fd, WAIT_RX, deadline);
-}
-
 ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr, int flags, struct msghdr *m)
 {
 	struct iov_walk w;
 	size_t low, done = 0;
 	int64_t deadline = -1;
+	struct conn_sleep sleep = { 0 };
 	ssize_t n = iov_start(&w, iov, nr);
 
 	if (n < 0)
@@ -309,29 +288,27 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 		wait = (n == -EAGAIN || (n > 0 && done < low)) && done < (low ? low : 1) &&
 		       !(flags & MSG_DONTWAIT) && !load_relaxed(&c->nonblock);
 		if (wait)
-			conn_hold_locked(c);
+			conn_call_sleeps(c, &sleep);
 		lane_unlock(&c->rx.lock);
 		after_call(c, fd);
 		if (!wait)
 			break;
 		if (deadline < 0)
 			deadline = wait_deadline(load_relaxed(&c->rcv_timeout_ns));
-		n = wait_for_more(c, fd, flags & MSG_PEEK && done, deadline);
-		if (unlikely(fdtab_get(fd) != c)) {
-			n = take_after_close(c, &w, flags);
-			conn_drop(c);
-			return n + (ssize_t)(flags & MSG_PEEK ? 0 : done);
-		}
-		conn_drop(c);
+		/* With a peek, while more bytes are needed than have come, "something is there" is no reason to try again. */
+		n = conn_call_waits(c, &sleep, &fd, WAIT_RX, flags & MSG_PEEK && done, deadline);
 		/* The kernel waits for nothing, too, and calls it success when the time is over. */
-		if (n == -EAGAIN && !low)
-			return 0;
+		if (n == -EAGAIN && !low) {
+			n = 0;
+			break;
+		}
 		if (n < 0 || (n == WAIT_HANDLED && done))
 			break;
 	}
 	/* Bytes first; an error that a later step met is the next call's. */
 	if (done && n < 0 && n != -EAGAIN && n != -EINTR && n != -EBADF && !(flags & MSG_PEEK))
 		conn_set_pending(c, (int)-n);
+	conn_call_ends(c, &sleep);
 	return done ? (ssize_t)done : n;
 }
 

@@ -244,6 +244,7 @@ static ssize_t send_urgent(struct conn *c, int fd, const struct iovec *iov, size
 ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr, int flags, const struct msghdr *m)
 {
 	struct iov_walk w;
+	struct conn_sleep sleep = { 0 };
 	size_t done = 0;
 	int64_t deadline = -1;
 	ssize_t n = iov_start(&w, iov, nr);
@@ -272,7 +273,7 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 		}
 		wait = (n == -EAGAIN || (n > 0 && w.left)) && may_block(c, flags);
 		if (wait && n == -EAGAIN)
-			conn_hold_locked(c);
+			conn_call_sleeps(c, &sleep);
 		lane_unlock(&c->tx.lock);
 		after_call(c, fd);
 		if (n > 0 && w.left)
@@ -281,19 +282,15 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 			break;
 		if (deadline < 0)
 			deadline = wait_deadline(load_relaxed(&c->snd_timeout_ns));
-		n = wait_lane(c, fd, WAIT_TX, deadline);
-		/* Closed meanwhile, by another thread or by a signal handler: the link may be gone with the use. */
-		if (unlikely(fdtab_get(fd) != c))
-			n = -EBADF;
-		conn_drop(c);
+		n = conn_call_waits(c, &sleep, &fd, WAIT_TX, false, deadline);
 		if (n < 0 || (n == WAIT_HANDLED && done))
 			break;
 	}
-	if (done) {
-		if (n == -ECONNRESET)
-			conn_set_pending(c, ECONNRESET);
+	if (done && n == -ECONNRESET)
+		conn_set_pending(c, ECONNRESET);
+	conn_call_ends(c, &sleep);
+	if (done)
 		return (ssize_t)done;
-	}
 	if (n == -EPIPE && !(flags & MSG_NOSIGNAL))
 		conn_raise_sigpipe();
 	return n;

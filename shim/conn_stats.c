@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What `ringway ps` sees of a connection, stored now and then: a store per message would be a tenth of an 8-byte send. */
 #include "shim/conn.h"
+#include "shim/fdtab.h"
 #include "shim/stats_slots.h"
 
 static void store(const struct conn *conn, struct stats_slot *slot)
@@ -29,6 +30,9 @@ void conn_refresh_stats(const struct conn *c)
 
 void conn_tell_stats(struct conn *c, int fd)
 {
+	/* A call that goes on after a close: the connection has no row any more. */
+	if (fdtab_get(fd) != c)
+		return;
 	store_relaxed(&c->stats_told, (uint8_t)(c->switches * 2 + load_relaxed(&c->pinned)));
 	if (!stats_slot_of(c))
 		stats_slots_open(c, fd);

@@ -6,6 +6,9 @@
 #include "shim/conn_use.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 
 #include "ringbuf/sys.h"
@@ -13,12 +16,17 @@
 #include "shim/conn_end.h"
 #include "shim/fdtab.h"
 #include "shim/own_fd.h"
+#include "shim/wait.h"
 
 struct use {
 	_Atomic uint32_t nr;
 	_Atomic uint32_t closing;
 	_Atomic uint32_t flushed;	/* the end of the process has been announced */
+	_Atomic uint32_t sleepers;	/* data calls that have slept and are not over */
+	_Atomic uint32_t kept;		/* 1 + the hidden descriptor that they have instead of the closed one */
 };
+
+static _Atomic uint32_t nr_kept;
 
 static struct use *uses;
 
@@ -40,8 +48,40 @@ void conn_use_opened(struct conn *c)
 	store_relaxed(&uses[c->index].flushed, 0);
 }
 
+/* The connections that only sleeping calls hold: none but in a program that closes under them. */
+static void for_each_kept(void (*act)(uint32_t index, int fd))
+{
+	if (!load_relaxed(&nr_kept))
+		return;
+	for (uint32_t i = 0; i < CONN_MAX; i++) {
+		uint32_t kept = load_relaxed(&uses[i].kept);
+
+		if (kept)
+			act(i, (int)kept - 1);
+	}
+}
+
+static void flush_kept(uint32_t index, int fd)
+{
+	conn_exit_flush(conn_at(index), fd);
+}
+
+void conn_use_flush_kept(void)
+{
+	for_each_kept(flush_kept);
+}
+
+/* The calls are the parent's, and so is what they keep. */
+static void close_kept(uint32_t index, int fd)
+{
+	(void)index;
+	own_fd_close(fd);
+}
+
 void conn_use_fork_child(void)
 {
+	for_each_kept(close_kept);
+	store_relaxed(&nr_kept, 0);
 	sys_call3(SYS_madvise, uses, sizeof(struct use) * CONN_MAX, MADV_DONTNEED);
 }
 
@@ -98,4 +138,133 @@ void conn_use_close(struct conn *c)
 	exchange(&u->closing, 1);
 	if (load_acquire(&u->nr) == 0 && exchange(&u->closing, 0))
 		take_down(c);
+}
+
+/* ---- calls that sleep ---------------------------------------------------------------------------------------------- */
+
+/*
+ * What this thread is asleep on: index + 1, 0: nothing. A signal handler that jumps out of the call leaves it behind, and is found out by
+ * the next call of the thread: one inside the handler would be farther from the bottom of the stack than asleep_frame, which lies below
+ * what the sleep itself uses, by less than the kernel puts there for a handler.
+ */
+#define SIGNAL_FRAME 1024
+static __thread uint32_t asleep_on __attribute__((tls_model("initial-exec")));
+static __thread void *asleep_frame __attribute__((tls_model("initial-exec")));
+
+static int take_kept(struct use *u)
+{
+	int fd = (int)exchange(&u->kept, 0) - 1;
+
+	if (fd >= 0)
+		fetch_sub(&nr_kept, 1);
+	return fd;
+}
+
+static void sleeper_gone(struct conn *c)
+{
+	struct use *u = &uses[c->index];
+
+	if (fetch_sub(&u->sleepers, 1) == 1 && unlikely(load_acquire(&u->kept))) {
+		int fd = take_kept(u);
+
+		if (fd >= 0) {
+			conn_release_kept(c, fd);
+			own_fd_close(fd);
+		}
+	}
+	conn_drop(c);
+}
+
+static bool on_other_stack(void)
+{
+	stack_t now = { .ss_flags = SS_ONSTACK };
+
+	return sys_call2(SYS_sigaltstack, NULL, &now) < 0 || now.ss_flags & SS_ONSTACK;
+}
+
+/* The connection that a call was asleep on which was jumped out of; the caller counts it out. NULL: none. */
+static struct conn *jumped_out_of(void *frame)
+{
+	struct conn *c;
+
+	if (likely(!asleep_on) || (uintptr_t)frame <= (uintptr_t)asleep_frame || on_other_stack())
+		return NULL;
+	c = conn_at(asleep_on - 1);
+	asleep_on = 0;
+	return c;
+}
+
+void conn_call_sleeps(struct conn *c, struct conn_sleep *s)
+{
+	if (s->slept)
+		return;
+	s->slept = true;
+	conn_hold_locked(c);
+	fetch_add(&uses[c->index].sleepers, 1);
+}
+
+bool conn_call_has(const struct conn *c, int fd)
+{
+	return likely(fdtab_get(fd) == c) || load_acquire(&uses[c->index].kept) == (uint32_t)fd + 1;
+}
+
+static void cancelled(void *conn)
+{
+	asleep_on = 0;
+	sleeper_gone(conn);
+}
+
+int conn_call_waits(struct conn *c, struct conn_sleep *s, int *fd, int what, bool briefly, int64_t deadline_ns)
+{
+	struct conn *lost = jumped_out_of(s);
+	int r;
+
+	if (unlikely(lost))
+		sleeper_gone(lost);
+	s->outer = asleep_on;
+	s->outer_frame = asleep_frame;
+	asleep_on = c->index + 1;
+	asleep_frame = (char *)s - SIGNAL_FRAME;
+	pthread_cleanup_push(cancelled, c);
+	r = briefly ? wait_briefly(c, *fd, deadline_ns) : wait_lane(c, *fd, (enum wait_for)what, deadline_ns);
+	pthread_cleanup_pop(0);
+	asleep_on = s->outer;
+	asleep_frame = s->outer_frame;
+	if (likely(fdtab_get(*fd) == c))
+		return r;
+	*fd = (int)load_acquire(&uses[c->index].kept) - 1;
+	return *fd < 0 || r == WAIT_HANDLED ? -EBADF : r;
+}
+
+void conn_call_ends(struct conn *c, struct conn_sleep *s)
+{
+	if (s->slept)
+		sleeper_gone(c);
+}
+
+bool conn_use_keep(struct conn *c, int fd)
+{
+	struct use *u = &uses[c->index];
+	struct conn *lost = jumped_out_of(&u);
+	int copy;
+
+	if (unlikely(lost == c)) {
+		fetch_sub(&u->sleepers, 1);
+		conn_drop(c);
+	} else if (unlikely(lost)) {
+		sleeper_gone(lost);
+	}
+	if (likely(!load_relaxed(&u->sleepers)) || fd < 0)
+		return false;
+	copy = (int)sys_fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	copy = copy < 0 ? copy : own_fd_adopt(copy, NULL);
+	if (copy < 0)
+		return false;
+	fetch_add(&nr_kept, 1);
+	exchange(&u->kept, (uint32_t)copy + 1);
+	/* Pairs with conn_call_ends(): the last call sees the descriptor, or is seen to have gone. */
+	if (load_relaxed(&u->sleepers) || take_kept(u) < 0)
+		return true;
+	own_fd_close(copy);
+	return false;
 }

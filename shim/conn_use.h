@@ -8,6 +8,7 @@
  */
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct conn;
 
@@ -22,6 +23,34 @@ void conn_hold_locked(struct conn *c);
 bool conn_use_flush(struct conn *c);
 /* It goes on after all: true if it had been ending. */
 bool conn_use_unflush(struct conn *c);
+
+/*
+ * A data call that sleeps. The kernel holds the socket for a call until that returns, whatever other threads close meanwhile: the call
+ * goes on, and the peer hears of the end when it is over. So a close under a sleeping call keeps the socket by a hidden
+ * descriptor, and the last of these calls does what the close has left.
+ */
+struct conn_sleep {
+	uint32_t outer;		/* what this thread was asleep on already, in a call that a signal handler has interrupted */
+	void *outer_frame;
+	bool slept;
+};
+/* Before a sleep, under the lane's lock; counts once a call. */
+void conn_call_sleeps(struct conn *c, struct conn_sleep *s);
+/*
+ * wait_lane() for `what`, an enum wait_for, or wait_briefly(); afterwards *fd is the number by which the call goes on. -EBADF where
+ * there is none, and where the kernel would begin the call anew after a signal and find the number closed.
+ */
+int conn_call_waits(struct conn *c, struct conn_sleep *s, int *fd, int what, bool briefly, int64_t deadline_ns);
+/* The call is over. */
+void conn_call_ends(struct conn *c, struct conn_sleep *s);
+/* May `fd` be used for c? Its number in the table, or the hidden one of the calls that go on. */
+bool conn_call_has(const struct conn *c, int fd);
+/* conn_release(), both lanes locked: true if the rest is left to a sleeping call, which calls conn_release_kept(). */
+bool conn_use_keep(struct conn *c, int fd);
+void conn_release_kept(struct conn *c, int fd);
+/* The process ends, with calls asleep: what conn_exit_flush() does, for the connections that only they hold. */
+void conn_use_flush_kept(void);
+
 /* The process's hold ends: at once, or with the last use. */
 void conn_use_close(struct conn *c);
 

@@ -9,6 +9,7 @@
 
 #include "ringbuf/barrier.h"
 #include "ringbuf/sys.h"
+#include "shim/conn_use.h"
 #include "shim/epoll.h"
 #include "shim/family.h"
 #include "shim/guard.h"
@@ -107,6 +108,7 @@ void inherit_at_exit(void)
 		conn_drop(list.conns[i]);
 	}
 	fd_list_free(&list);
+	conn_use_flush_kept();
 	summary_write();
 }
 

@@ -13,6 +13,7 @@
 #include "ringbuf/atomic.h"
 #include "ringbuf/sys.h"
 #include "shim/conn_holders.h"
+#include "shim/fdtab.h"
 #include "shim/log.h"
 #include "shim/nego_row.h"
 #include "shim/options.h"
@@ -187,8 +188,8 @@ void nego_poke(struct conn *c, int fd)
 		return;
 	}
 	np->stalled = false;
-	/* A fork by another thread, meanwhile. */
-	if (load_relaxed(&c->nr_holders) != 1) {
+	/* A fork, or a close, by another thread meanwhile: who closes forgets the number before it takes the locks. */
+	if (load_relaxed(&c->nr_holders) != 1 || fdtab_get(fd) != c) {
 		conn_unlock_both(c);
 		return;
 	}

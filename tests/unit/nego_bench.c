@@ -13,6 +13,7 @@
 #include "ringbuf/atomic.h"
 #include "ringbuf/sys.h"
 #include "shim/conn_holders.h"
+#include "shim/fdtab.h"
 #include "shim/log.h"
 #include "shim/own_fd.h"
 #include "shim/ready.h"
@@ -211,14 +212,23 @@ void bench_close(void)
 	assert_int_equal(count_fds(), bench.nr_fds);
 }
 
+void poke_by(struct conn *c, int fd)
+{
+	if (!fdtab.nr)
+		assert_int_equal(fdtab_init(), 0);
+	assert_true(fdtab_install(fd, c));
+	nego_poke(c, fd);
+	assert_ptr_equal(fdtab_remove(fd), c);
+}
+
 void poke_connector(void)
 {
-	nego_poke(&bench.connector, bench.connector_fd);
+	poke_by(&bench.connector, bench.connector_fd);
 }
 
 void poke_acceptor(void)
 {
-	nego_poke(&bench.acceptor, bench.acceptor_fd);
+	poke_by(&bench.acceptor, bench.acceptor_fd);
 }
 
 void move_counted(const char *text)

@@ -45,6 +45,8 @@ void bench_open(enum kind kind);
 /* Whatever the outcome: no descriptor more than before. */
 void bench_close(void);
 void conn_blank(struct conn *c, enum conn_role role, uint32_t index);
+/* With the number in the table of descriptors. */
+void poke_by(struct conn *c, int fd);
 void poke_connector(void);
 void poke_acceptor(void);
 /* Bytes that the shim counted. */

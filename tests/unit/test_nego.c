@@ -206,9 +206,27 @@ static void a_number_that_was_reused_is_noticed(void **state)
 	bench_open(V4);
 	poke_connector();
 	poke_acceptor();
-	nego_poke(&bench.connector, bench.acceptor_fd);
+	poke_by(&bench.connector, bench.acceptor_fd);
 	assert_int_equal(seen.pins, 1);
 	assert_int_equal(seen.why, REASON_STALE_FD);
+	bench_close();
+}
+
+/* By a thread that had begun before another one closed: nothing may be made that nobody would take down. */
+static void a_step_after_the_close_is_none(void **state)
+{
+	int fds[2];
+
+	bench_open(V4);
+	fds[0] = dup(bench.connector_fd);
+	nego_poke(&bench.connector, bench.connector_fd);
+	nego_poke(&bench.acceptor, bench.acceptor_fd);
+	fds[1] = dup(bench.connector_fd);
+	assert_int_equal(fds[1], fds[0] + 1);
+	assert_int_equal(bench.connector.nego.slot, 0);
+	assert_false(seen.locked);
+	close(fds[0]);
+	close(fds[1]);
 	bench_close();
 }
 
@@ -380,7 +398,7 @@ static void a_peer_elsewhere_is_known_at_the_first_step(void **state)
 	for (int role = CONN_CONNECTED; role <= CONN_ACCEPTED; role++) {
 		memset(&seen, 0, sizeof(seen));
 		conn_blank(&bench.connector, (enum conn_role)role, 3);
-		nego_poke(&bench.connector, fd);
+		poke_by(&bench.connector, fd);
 		assert_int_equal(seen.pins, 1);
 		assert_int_equal(seen.why, REASON_NO_PEER);
 		assert_int_equal(seen.seeks, 0);
@@ -452,6 +470,7 @@ int main(void)
 		cmocka_unit_test(bytes_behind_the_shim_pin_the_connector),
 		cmocka_unit_test(bytes_behind_the_shim_pin_the_acceptor),
 		cmocka_unit_test(a_number_that_was_reused_is_noticed),
+		cmocka_unit_test(a_step_after_the_close_is_none),
 		cmocka_unit_test(a_connection_with_two_holders_waits),
 		cmocka_unit_test(a_forked_child_leaves_the_offer_to_the_parent),
 		cmocka_unit_test(a_child_that_is_left_alone_begins_anew),

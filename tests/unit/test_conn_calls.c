@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/* Calls that sleep while their connection is closed, and calls that never come back from their sleep. */
+#include "tests/unit/conn_bench.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "shim/fdtab.h"
+#include "shim/own_fd.h"
+
+static struct bench b;
+static sigjmp_buf out_of_it;
+static pthread_t main_thread;
+
+static void start(void)
+{
+	b = bench_open();
+	bench_link(&b);
+	bench_switch(&b);
+	conn_set_nonblock(b.b, false);
+}
+
+static void until_somebody_sleeps(struct conn *c)
+{
+	while (!load_relaxed(&c->link.rx.bells.nr_threads))
+		sched_yield();
+}
+
+static void *receive(void *arg)
+{
+	ssize_t *got = arg;
+	char byte;
+
+	*got = conn_recv(b.b, b.b_fd, &byte, 1, 0);
+	return NULL;
+}
+
+static void assert_ended_for_the_peer(void)
+{
+	char byte;
+
+	assert_int_equal(conn_recv(b.a, b.a_fd, &byte, 1, 0), 0);
+}
+
+static void a_sleeper_goes_on_after_a_close_and_ends_it(void **state)
+{
+	pthread_t thread;
+	ssize_t got = -1;
+
+	(void)state;
+	start();
+	assert_int_equal(pthread_create(&thread, NULL, receive, &got), 0);
+	until_somebody_sleeps(b.b);
+	bench_close_b(&b);
+	assert_nothing(b.a, b.a_fd);
+	assert_sends(b.a, b.a_fd, "x");
+	pthread_join(thread, NULL);
+	assert_int_equal(got, 1);
+	assert_ended_for_the_peer();
+	bench_close(&b);
+}
+
+static void one_that_was_cancelled_keeps_nothing_open(void **state)
+{
+	pthread_t thread;
+	ssize_t got = -1;
+
+	(void)state;
+	start();
+	assert_int_equal(pthread_create(&thread, NULL, receive, &got), 0);
+	until_somebody_sleeps(b.b);
+	pthread_cancel(thread);
+	pthread_join(thread, NULL);
+	assert_int_equal(got, -1);
+	bench_close_b(&b);
+	assert_ended_for_the_peer();
+	bench_close(&b);
+}
+
+static void one_that_is_cancelled_after_the_close_ends_it(void **state)
+{
+	pthread_t thread;
+	ssize_t got = -1;
+
+	(void)state;
+	start();
+	assert_int_equal(pthread_create(&thread, NULL, receive, &got), 0);
+	until_somebody_sleeps(b.b);
+	bench_close_b(&b);
+	assert_nothing(b.a, b.a_fd);
+	pthread_cancel(thread);
+	pthread_join(thread, NULL);
+	assert_ended_for_the_peer();
+	bench_close(&b);
+}
+
+static void jump(int sig)
+{
+	(void)sig;
+	siglongjmp(out_of_it, 1);
+}
+
+static void *interrupt(void *arg)
+{
+	(void)arg;
+	until_somebody_sleeps(b.b);
+	pthread_kill(main_thread, SIGUSR1);
+	return NULL;
+}
+
+static void one_that_was_jumped_out_of_keeps_nothing_open(void **state)
+{
+	struct sigaction action = { .sa_handler = jump };
+	pthread_t thread;
+	char byte;
+
+	(void)state;
+	start();
+	main_thread = pthread_self();
+	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+	assert_int_equal(pthread_create(&thread, NULL, interrupt, NULL), 0);
+	if (sigsetjmp(out_of_it, 1) == 0) {
+		conn_recv(b.b, b.b_fd, &byte, 1, 0);
+		fail();
+	}
+	pthread_join(thread, NULL);
+	bench_close_b(&b);
+	assert_ended_for_the_peer();
+	bench_close(&b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_sleeper_goes_on_after_a_close_and_ends_it),
+		cmocka_unit_test(one_that_was_cancelled_keeps_nothing_open),
+		cmocka_unit_test(one_that_is_cancelled_after_the_close_ends_it),
+		cmocka_unit_test(one_that_was_jumped_out_of_keeps_nothing_open),
+	};
+
+	return cmocka_run_group_tests(tests, bench_setup_group, NULL);
+}
