@@ -11,7 +11,12 @@
 
 static inline struct conn *conn_of(int fd)
 {
-	return likely(guard_ready()) ? fdtab_get(fd) : NULL;
+	if (likely(load_relaxed(&guard_state) == GUARD_READY))
+		return fdtab_get(fd);
+	if (!guard_ready())
+		return NULL;
+	guard_test_cancel();
+	return fdtab_get(fd);
 }
 
 /* Returns from the wrapper with the real call's result, counted, unless the lane needs more than that. */

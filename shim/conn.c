@@ -98,6 +98,9 @@ void conn_set_nonblock(struct conn *c, bool on)
  * ---- Locks and pins ----
  */
 
+__thread struct conn *conn_locked_last __attribute__((tls_model("initial-exec")));
+__thread const void *conn_locked_frame __attribute__((tls_model("initial-exec")));
+
 int conn_lock_both(struct conn *c)
 {
 	int r = conn_lock_tx(c);

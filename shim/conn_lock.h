@@ -11,10 +11,27 @@
 #include "shim/conn_use.h"
 #include "shim/fdtab.h"
 
+/*
+ * The connection of which this thread has locked a lane last, and where its stack stood: whether it still holds any is only asked when a
+ * signal handler jumps away (jump_calls.c).
+ */
+extern __thread struct conn *conn_locked_last __attribute__((tls_model("initial-exec")));
+extern __thread const void *conn_locked_frame __attribute__((tls_model("initial-exec")));
+
+static inline void conn_locking(struct conn *c)
+{
+	conn_locked_last = c;
+	conn_locked_frame = __builtin_frame_address(0);
+	fence_compiler();
+}
+
 /* 0 or -EDEADLK: a signal handler inside a call of its own thread. */
 static inline int conn_lock_tx(struct conn *c)
 {
-	int r = lane_lock(&c->tx.lock, load_relaxed(&c->shared));
+	int r;
+
+	conn_locking(c);
+	r = lane_lock(&c->tx.lock, load_relaxed(&c->shared));
 
 	if (unlikely(r > 0))
 		conn_tx_recover(c);
@@ -23,7 +40,10 @@ static inline int conn_lock_tx(struct conn *c)
 
 static inline int conn_lock_rx(struct conn *c)
 {
-	int r = lane_lock(&c->rx.lock, load_relaxed(&c->shared));
+	int r;
+
+	conn_locking(c);
+	r = lane_lock(&c->rx.lock, load_relaxed(&c->shared));
 
 	if (unlikely(r > 0))
 		conn_rx_recover(c);
@@ -32,7 +52,10 @@ static inline int conn_lock_rx(struct conn *c)
 
 static inline bool conn_trylock_tx(struct conn *c)
 {
-	int r = lane_trylock(&c->tx.lock, load_relaxed(&c->shared));
+	int r;
+
+	conn_locking(c);
+	r = lane_trylock(&c->tx.lock, load_relaxed(&c->shared));
 
 	if (unlikely(r == LANE_TAKEN_OVER))
 		conn_tx_recover(c);
@@ -41,7 +64,10 @@ static inline bool conn_trylock_tx(struct conn *c)
 
 static inline bool conn_trylock_rx(struct conn *c)
 {
-	int r = lane_trylock(&c->rx.lock, load_relaxed(&c->shared));
+	int r;
+
+	conn_locking(c);
+	r = lane_trylock(&c->rx.lock, load_relaxed(&c->shared));
 
 	if (unlikely(r == LANE_TAKEN_OVER))
 		conn_rx_recover(c);

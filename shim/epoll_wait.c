@@ -8,7 +8,6 @@
  * policy; arm what is hot; sleep in the kernel, with the program's signal mask, as the program would have.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
 #include <time.h>
 
@@ -17,6 +16,7 @@
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
 #include "shim/real.h"
+#include "shim/unwound.h"
 #include "ringbuf/sys.h"
 #include "shim/wait.h"
 
@@ -94,9 +94,9 @@ static int sleep_on_set(struct epoll_set *s, int epfd, struct epoll_event *event
 {
 	int n;
 
-	pthread_cleanup_push(leave_cancelled, s);
+	UNWOUND_BEGIN(leave_cancelled, s);
 	n = sleep_in_kernel(epfd, events, max, left_ns, mask);
-	pthread_cleanup_pop(0);
+	UNWOUND_END();
 	fetch_sub(&s->nr_waiters, 1);
 	set_lock(s);
 	set_rouse_all(s);
@@ -269,9 +269,9 @@ static int wait_plain(struct epoll_set *s, int epfd, struct epoll_event *events,
 	fetch_add(&s->nr_waiters, 1);
 	fence_full();
 	if (set_is_plain(s)) {
-		pthread_cleanup_push(uncount_cancelled, s);
+		UNWOUND_BEGIN(uncount_cancelled, s);
 		n = sleep_in_kernel(epfd, events, max, timeout_ns, mask);
-		pthread_cleanup_pop(0);
+		UNWOUND_END();
 	}
 	fetch_sub(&s->nr_waiters, 1);
 	note_told(s, n, max);

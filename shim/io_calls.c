@@ -119,6 +119,8 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int nr_iov, off_t off, 
 EXPORT ssize_t sendfile64(int out, int in, off64_t *off, size_t len)
 {
 	struct conn *c = conn_of(out);
+	int cancel;
+	ssize_t n;
 
 	/* Into a pipe it is a splice. */
 	if (unlikely(!c && !off && conn_of(in)))
@@ -126,7 +128,11 @@ EXPORT ssize_t sendfile64(int out, int in, off64_t *off, size_t len)
 	if (likely(!c))
 		return real_sendfile64(out, in, off, len);
 	RETURN_IF_PLAIN_TX(c, out, real_sendfile64(out, in, off, len));
-	return as_errno(conn_sendfile(c, out, in, off, len));
+	/* No thread is cancelled in libc's. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	n = conn_sendfile(c, out, in, off, len);
+	pthread_setcancelstate(cancel, NULL);
+	return as_errno(n);
 }
 
 EXPORT ssize_t sendfile(int out, int in, off_t *off, size_t len)

@@ -69,6 +69,19 @@ static uint32_t *futex_of(struct lane_lock *l)
 	return (uint32_t *)&l->owner;
 }
 
+static bool is_own(uint64_t owner, uint64_t me)
+{
+	return ((uint32_t)owner == (uint32_t)me && is_of_this_process(owner)) ||
+	       (owner == LANE_LOCK_ALONE && __libc_single_threaded);
+}
+
+bool lane_is_mine(const struct lane_lock *l)
+{
+	uint64_t owner = load_relaxed(&((struct lane_lock *)l)->owner) & ~LANE_LOCK_WAITERS;
+
+	return owner && is_own(owner, this_thread());
+}
+
 int lane_lock_concurrent(struct lane_lock *l)
 {
 	uint64_t me = this_thread();
@@ -81,8 +94,7 @@ int lane_lock_concurrent(struct lane_lock *l)
 		if (compare_exchange(&l->owner, &found, me))
 			return 0;
 		owner = found & ~LANE_LOCK_WAITERS;
-		if (((uint32_t)owner == (uint32_t)me && is_of_this_process(owner)) ||
-		    (owner == LANE_LOCK_ALONE && __libc_single_threaded))
+		if (is_own(owner, me))
 			return -EDEADLK;
 		if (spins < SPINS) {
 			cpu_relax();

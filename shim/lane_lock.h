@@ -30,6 +30,9 @@ int lane_lock_concurrent(struct lane_lock *l);
 void lane_unlock_concurrent(struct lane_lock *l);
 int lane_trylock_concurrent(struct lane_lock *l);
 
+/* Does this thread hold it? */
+bool lane_is_mine(const struct lane_lock *l);
+
 /* In a forked child, before anything else: the thread has another id. */
 void lane_lock_fork_child(void);
 

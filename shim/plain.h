@@ -7,8 +7,8 @@
  * Ringway: a look-up, a test, an addition.
  *
  * While a rendezvous is still possible the calls inside the kernel are counted as well, so that nobody declares the count of
- * bytes to be S while a call is about to change it. A thread that is cancelled in there leaves the count too high: the
- * lane then stays on TCP.
+ * bytes to be S while a call is about to change it. A thread that is cancelled in there, or jumps out, leaves the
+ * count too high: the lane then stays on TCP.
  */
 
 #include <sys/socket.h>

@@ -38,6 +38,7 @@ static int64_t ns_of_timespec(const struct timespec *t)
 /* glibc declares the array as written only; the compiler must not conclude that nothing in it may be read. */
 static bool poll_is_ours(struct pollfd *fds, nfds_t nr_fds)
 {
+	guard_test_cancel();
 	__asm__("" : "+r"(fds));
 	return guard_ready() && fds && nr_fds <= FDTAB_MAX && ready_concerns_us(fds, nr_fds);
 }
@@ -79,6 +80,7 @@ EXPORT int select(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, struct timeval
 	int64_t ns = -1, began, left;
 	int n;
 
+	guard_test_cancel();
 	if (!guard_ready() || (timeout && (timeout->tv_sec < 0 || timeout->tv_usec < 0)) ||
 	    !ready_select_concerns_us(nr_fds, rd, wr, ex))
 		return real_select(nr_fds, rd, wr, ex, timeout);
@@ -101,6 +103,7 @@ EXPORT int select(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, struct timeval
 
 EXPORT int pselect(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *timeout, const sigset_t *mask)
 {
+	guard_test_cancel();
 	if (!guard_ready() || !timespec_valid(timeout) || !ready_select_concerns_us(nr_fds, rd, wr, ex))
 		return real_pselect(nr_fds, rd, wr, ex, timeout, mask);
 	return (int)as_errno(ready_select(nr_fds, rd, wr, ex, ns_of_timespec(timeout), mask));
@@ -166,6 +169,7 @@ EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 
 static bool epoll_is_ours(int epfd, const struct epoll_event *events, int nr_events)
 {
+	guard_test_cancel();
 	return guard_ready() && events && nr_events > 0 && fdtab_epoll(epfd);
 }
 

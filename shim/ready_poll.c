@@ -5,7 +5,6 @@
  * knows: a lane on a ring is not its to report, and a frame is not the program's to see.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -18,6 +17,7 @@
 #include "shim/own_fd.h"
 #include "shim/ready_poll.h"
 #include "shim/real.h"
+#include "shim/unwound.h"
 #include "ringbuf/sys.h"
 #include "shim/wait.h"
 
@@ -341,7 +341,7 @@ static void ungather(struct poll_call *p)
 	p->bell_set = -1;
 }
 
-static void leave_cancelled(void *arg)
+static void poll_abandoned(void *arg)
 {
 	struct poll_call *p = arg;
 
@@ -356,9 +356,7 @@ static int sleep_once(struct poll_call *p, int64_t left_ns, const sigset_t *mask
 	struct timespec left = { left_ns / 1000000000, left_ns % 1000000000 };
 	int saved = errno, n;
 
-	pthread_cleanup_push(leave_cancelled, p);
 	n = real_ppoll(p->kernel, p->nr_fds + p->nr_extra, left_ns < 0 ? NULL : &left, mask);
-	pthread_cleanup_pop(0);
 	if (n < 0)
 		n = -errno;
 	errno = saved;
@@ -548,7 +546,9 @@ int ready_poll(struct pollfd *fds, uint64_t nr_fds, int64_t timeout_ns, const si
 		p.items = p.map;
 		p.kernel = (struct pollfd *)(p.items + nr_fds);
 	}
+	UNWOUND_BEGIN(poll_abandoned, &p);
 	n = poll_loop(&p, timeout_ns, mask);
+	UNWOUND_END();
 	if (p.map)
 		sys_munmap(p.map, p.map_bytes);
 	return n;

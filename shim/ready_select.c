@@ -13,6 +13,7 @@
 #include "ringbuf/sys.h"
 #include "shim/fdtab.h"
 #include "shim/ready_poll.h"
+#include "shim/unwound.h"
 
 #define WORD_BITS (8 * sizeof(unsigned long))
 #define FEW_FDS 64
@@ -120,27 +121,42 @@ static int tell_all(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, const struct
 	return told;
 }
 
+/* For more than few numbers. */
+struct list_map {
+	struct pollfd *fds;
+	size_t bytes;
+};
+
+static void unmap(void *arg)
+{
+	struct list_map *map = arg;
+
+	if (map->bytes)
+		sys_munmap(map->fds, map->bytes);
+}
+
 int ready_select(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, int64_t timeout_ns, const sigset_t *mask)
 {
-	struct pollfd few[FEW_FDS], *fds = few;
+	struct pollfd few[FEW_FDS];
+	struct list_map map = { .fds = few };
 	unsigned n = list_fds(nr_fds, rd, wr, ex, NULL);
-	size_t map_bytes = 0;
 	int ret;
 
 	if (n > FEW_FDS) {
 		long at;
 
-		map_bytes = n * sizeof(*fds);
-		at = sys_mmap(NULL, map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		map.bytes = n * sizeof(*map.fds);
+		at = sys_mmap(NULL, map.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (sys_failed(at))
 			return -ENOMEM;
-		fds = (struct pollfd *)at;
+		map.fds = (struct pollfd *)at;
 	}
-	list_fds(nr_fds, rd, wr, ex, fds);
-	ret = ready_poll(fds, n, timeout_ns, mask, true);
+	list_fds(nr_fds, rd, wr, ex, map.fds);
+	UNWOUND_BEGIN(unmap, &map);
+	ret = ready_poll(map.fds, n, timeout_ns, mask, true);
+	UNWOUND_END();
 	if (ret >= 0)
-		ret = tell_all(nr_fds, rd, wr, ex, fds, n);
-	if (map_bytes)
-		sys_munmap(fds, map_bytes);
+		ret = tell_all(nr_fds, rd, wr, ex, map.fds, n);
+	unmap(&map);
 	return ret;
 }

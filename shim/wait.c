@@ -19,8 +19,10 @@
 #include "shim/conn_end.h"
 #include "shim/conn_probe.h"
 #include "shim/nego.h"
+#include "shim/own_fd.h"
 #include "shim/real.h"
 #include "shim/signals.h"
+#include "shim/unwound.h"
 #include "shim/switch.h"
 
 #define SECOND_NS INT64_C(1000000000)
@@ -89,7 +91,16 @@ static struct timespec timespec_of(int64_t ns)
 struct interruption {
 	int signal_fd;		/* readable: a restarting handler is due; -1: not needed */
 	sigset_t mask;		/* for the sleep, if signal_fd is there */
+	uint64_t kept_out;	/* what it has more than the program's */
 	bool timed;
+};
+
+/* What this thread has in hand. */
+struct sleeper {
+	struct conn *c;
+	short want;
+	bool armed, counted, held;
+	struct interruption in;
 };
 
 static void to_sigset(sigset_t *set, uint64_t bits)
@@ -102,6 +113,7 @@ static void to_sigset(sigset_t *set, uint64_t bits)
 static void interruption_prepare(struct interruption *in, bool timed)
 {
 	uint64_t restart = signals_restart_mask(), now_masked = 0;
+	int fd;
 
 	in->timed = timed;
 	in->signal_fd = -1;
@@ -112,17 +124,36 @@ static void interruption_prepare(struct interruption *in, bool timed)
 	restart &= ~now_masked;
 	if (!restart)
 		return;
-	in->signal_fd = (int)sys_call4(SYS_signalfd4, -1, &restart, KERNEL_SIGSET, SFD_CLOEXEC | SFD_NONBLOCK);
+	fd = (int)sys_call4(SYS_signalfd4, -1, &restart, KERNEL_SIGSET, SFD_CLOEXEC | SFD_NONBLOCK);
+	in->signal_fd = fd < 0 ? -1 : own_fd_adopt(fd, NULL);
 	if (in->signal_fd < 0)
 		return;
+	in->kept_out = restart;
 	sigemptyset(&in->mask);
 	to_sigset(&in->mask, now_masked | restart);
 }
 
 static void interruption_done(struct interruption *in)
 {
-	if (in->signal_fd >= 0)
-		sys_close(in->signal_fd);
+	own_fd_close(in->signal_fd);
+}
+
+/* Neither the sleep nor the call around it will go on. */
+static void sleep_abandoned(void *arg)
+{
+	struct sleeper *s = arg;
+
+	if (s->in.signal_fd >= 0) {
+		sys_call4(SYS_rt_sigprocmask, SIG_UNBLOCK, &s->in.kept_out, NULL, KERNEL_SIGSET);
+		interruption_done(&s->in);
+	}
+	if (s->counted)
+		conn_thread_wakes(s->c, s->want);
+	if (s->armed)
+		conn_disarm_one(s->c, s->want, true);
+	if (s->held)
+		conn_drop(s->c);
+	*s = (struct sleeper){ .in.signal_fd = -1 };
 }
 
 /* The sleep was interrupted: is the call over? */
@@ -133,21 +164,22 @@ static int interrupted(const struct interruption *in)
 	return WAIT_HANDLED;
 }
 
-static int sleep_on(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, bool *rung)
+static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadline_ns, bool *rung)
 {
 	enum { OWN, BELL, NEGO, SIGNAL, NR };
 	struct pollfd p[NR];
-	struct interruption in;
+	struct conn *c = s->c;
+	struct interruption *in = &s->in;
 	struct timespec left, *timeout = NULL;
 	int64_t limit_ns, until = deadline_ns;
 	bool timed = load_relaxed(what == WAIT_RX ? &c->rcv_timeout_ns : &c->snd_timeout_ns) != 0;
-	int err = errno, nr;
+	int err = errno, nr, interrupted_by;
 
 	p[OWN] = (struct pollfd){ .fd = fd, .events = kernel_events(c, what, &limit_ns) };
 	p[BELL] = (struct pollfd){ .fd = conn_bell_fd(c, what == WAIT_RX ? POLLIN : POLLOUT), .events = POLLIN };
 	p[NEGO] = (struct pollfd){ .fd = nego_wait_fd(c), .events = POLLIN };
-	interruption_prepare(&in, timed);
-	p[SIGNAL] = (struct pollfd){ .fd = in.signal_fd, .events = POLLIN };
+	interruption_prepare(in, timed);
+	p[SIGNAL] = (struct pollfd){ .fd = in->signal_fd, .events = POLLIN };
 	if (limit_ns != WAIT_FOREVER && now_ns() + limit_ns < until)
 		until = now_ns() + limit_ns;
 	if (until != WAIT_FOREVER) {
@@ -156,13 +188,15 @@ static int sleep_on(struct conn *c, int fd, enum wait_for what, int64_t deadline
 		left = timespec_of(ns > 0 ? ns : 0);
 		timeout = &left;
 	}
-	nr = real_ppoll(p, NR, timeout, in.signal_fd >= 0 ? &in.mask : NULL);
+	nr = real_ppoll(p, NR, timeout, in->signal_fd >= 0 ? &in->mask : NULL);
 	nr = nr < 0 ? -errno : nr;
 	errno = err;
-	interruption_done(&in);
+	interrupted_by = nr == -EINTR ? interrupted(in) : 0;
+	interruption_done(in);
+	in->signal_fd = -1;
 	*rung = nr > 0 && p[BELL].revents;
 	if (nr == -EINTR)
-		return interrupted(&in);
+		return interrupted_by;
 	if (nr == 0) {
 		if (deadline_ns != WAIT_FOREVER && now_ns() >= deadline_ns)
 			return -EAGAIN;
@@ -185,17 +219,18 @@ static int sleep_on(struct conn *c, int fd, enum wait_for what, int64_t deadline
 
 int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns)
 {
-	short want = what == WAIT_RX ? POLLIN : POLLOUT;
+	struct sleeper s = { .c = c, .want = what == WAIT_RX ? POLLIN : POLLOUT, .held = true, .in.signal_fd = -1 };
 	bool linked = conn_is_linked(c);
 	bool rung = false;
-	int r;
+	int r = 0;
 
-	if (linked && spin(c, what))
-		return 0;
-	if (linked && conn_arm(c, want))
-		return 0;
+	UNWOUND_BEGIN(sleep_abandoned, &s);
+	if (linked && (spin(c, what) || conn_arm(c, s.want)))
+		goto out;
+	s.armed = linked;
 	if (linked)
-		conn_thread_sleeps(c, want);
+		conn_thread_sleeps(c, s.want);
+	s.counted = linked;
 	if (what == WAIT_RX && ((load_relaxed(&c->rx.shut) && load_relaxed(&c->rx.state) == RX_RING) ||
 				(linked && conn_rx_avail(c))))
 		r = 0;
@@ -203,12 +238,22 @@ int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns)
 		 conn_tx_room(c) >= ring_tx_low_water(&c->link.tx, SIZE_MAX))
 		r = 0;
 	else
-		r = sleep_on(c, fd, what, deadline_ns, &rung);
-	if (linked) {
-		conn_thread_wakes(c, want);
-		conn_disarm_one(c, want, rung);
-	}
+		r = sleep_on(&s, fd, what, deadline_ns, &rung);
+	/* False after all: given back when a handler jumped away, and jumped back. */
+	if (s.counted)
+		conn_thread_wakes(c, s.want);
+	s.counted = false;
+	if (s.armed)
+		conn_disarm_one(c, s.want, rung);
+	s.armed = false;
+out:
+	UNWOUND_END();
 	return r;
+}
+
+static void brief_wait_abandoned(void *arg)
+{
+	conn_drop(arg);
 }
 
 int wait_briefly(struct conn *c, int fd, int64_t deadline_ns)
@@ -217,7 +262,9 @@ int wait_briefly(struct conn *c, int fd, int64_t deadline_ns)
 	struct timespec left = timespec_of(BRIEFLY_NS);
 	int err = errno, r;
 
+	UNWOUND_BEGIN(brief_wait_abandoned, c);
 	r = real_ppoll(&p, 1, &left, NULL);
+	UNWOUND_END();
 	r = r < 0 ? -errno : r;
 	errno = err;
 	if (r == -EINTR && (load_relaxed(&c->rcv_timeout_ns) || signals_norestart_mask() || !signals_restart_mask()))
@@ -225,9 +272,10 @@ int wait_briefly(struct conn *c, int fd, int64_t deadline_ns)
 	return deadline_ns != WAIT_FOREVER && now_ns() >= deadline_ns ? -EAGAIN : 0;
 }
 
-void wait_for_acknowledgement(struct conn *c, bool may_block)
+static void hold_for_acknowledgement(struct sleeper *s, bool may_block)
 {
 	int64_t end = now_ns() + (may_block ? HOLD_ASLEEP_NS : HOLD_AWAKE_NS);
+	struct conn *c = s->c;
 
 	while (switch_wants_hold(c)) {
 		int64_t left = end - now_ns();
@@ -247,8 +295,20 @@ void wait_for_acknowledgement(struct conn *c, bool may_block)
 			sys_call0(SYS_sched_yield);
 			continue;
 		}
+		s->armed = true;
 		t = timespec_of(left);
 		sys_call5(SYS_ppoll, &p, 1, &t, NULL, KERNEL_SIGSET);
-		conn_disarm_one(c, POLLOUT, p.revents != 0);
+		if (s->armed)
+			conn_disarm_one(c, POLLOUT, p.revents != 0);
+		s->armed = false;
 	}
+}
+
+void wait_for_acknowledgement(struct conn *c, bool may_block)
+{
+	struct sleeper s = { .c = c, .want = POLLOUT, .held = true, .in.signal_fd = -1 };
+
+	UNWOUND_BEGIN(sleep_abandoned, &s);
+	hold_for_acknowledgement(&s, may_block);
+	UNWOUND_END();
 }

@@ -27,7 +27,8 @@ int64_t wait_deadline(int64_t timeout_ns);
 /*
  * Returns 0 when it is worth trying again (which is not a promise), WAIT_HANDLED when a signal handler ran that restarts the call,
  * which ends it nevertheless if bytes have moved already; -EAGAIN past the deadline, -EINTR when a signal handler
- * ran that interrupts this call: one without SA_RESTART, or any while a timeout is set.
+ * ran that interrupts this call: one without SA_RESTART, or any while a timeout is set. The caller holds a use of the connection: a
+ * thread that does not come back from here (unwound.h) has dropped it.
  */
 int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns);
 

@@ -239,6 +239,10 @@ def cases(probes, work):
         "program-setuid": Case(["sh", "-c", f"cp {probes}/fds {work}/setuid && chown nobody {work}/setuid && "
                                             f"chmod 4755 {work}/setuid && {work}/setuid closed"]),
     }
+    for how in ("jump", "copies", "cancel"):
+        table["leave-" + how] = Case(probe("leave", how))
+        table["leave-" + how + "-on-ring"] = Case(probe("leave", how), at_once, ring_used)
+        table["leave-" + how + "-on-ring-asleep"] = Case(probe("leave", how), at_once | {"spin": "0"}, ring_used)
     for how in ("exit", "_exit", "_Exit", "quick_exit", "exit_group", "exec", "failed-exec", "closed"):
         table["summary-" + how] = Case(probe("summary", how), check=one_line)
     for how in ("vfork", "spawn", "shell", "fork", "kill", "namespace", "storm", "exec", "daemon"):
