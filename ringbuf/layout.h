@@ -9,11 +9,13 @@
  *    640  struct lane_ctl[1]      lane 1: the end that connected sends
  *   4096  ring of lane 0          ring_bytes
  *   4096 + ring_bytes             ring of lane 1
+ *   4096 + 2 * ring_bytes         overflow ring of lane 0, then that of lane 1: OVERFLOW_BYTES() each
  *
  * Lines are 128 bytes apart: processors fetch cache lines in pairs, and two writers in one pair would disturb each other
  * as if they shared a line. The two tails do share one line, on purpose: an end that answers has just read the question
- * from it, so a round trip moves one line to and fro where two lines would be fetched and invalidated each. Both processes can write every byte of a segment, so each word is a peer_* type: the side
- * that owns it writes it, and keeps the truth in private memory.
+ * from it, so a round trip moves one line to and fro where two lines would be fetched and invalidated each. Both processes can
+ * write every byte of a segment, so each word is a peer_* type: the side that owns it writes it, and keeps the truth in private
+ * memory.
  */
 #ifndef RINGWAY_RINGBUF_LAYOUT_H
 #define RINGWAY_RINGBUF_LAYOUT_H
@@ -21,13 +23,17 @@
 #include "ringbuf/untrusted.h"
 
 #define SEGMENT_MAGIC UINT64_C(0x31796177676e6972) /* "ringway1" in memory */
-#define SEGMENT_VERSION 1
+#define SEGMENT_VERSION 2
 #define SEGMENT_LINE 128
 #define SEGMENT_CTL_BYTES 4096
 
 #define RING_BYTES_MIN (UINT32_C(1) << 12)
 #define RING_BYTES_MAX (UINT32_C(1) << 30)
 #define RING_BYTES_DEFAULT (UINT32_C(1) << 18)
+
+/* Of the overflow ring that belongs to a ring of so many bytes, see overflow.c. Pages of it exist once they are touched. */
+#define OVERFLOW_BYTES(ring_bytes) \
+	((ring_bytes) <= RING_BYTES_MAX >> 4 ? (uint32_t)(ring_bytes) << 4 : RING_BYTES_MAX)
 
 /* Lanes are named by who sends. */
 enum lane_index {
@@ -65,9 +71,16 @@ struct segment_header {
 #define WAKE_SLEEPER (UINT32_C(1) << 16)
 #define WAKE_SLEEPERS_MAX (UINT32_C(0xffff) << 16)
 
+/*
+ * A published tail: the position modulo 2^62, and above it how often the sender has moved between its two rings, modulo 4. An odd
+ * number means that the bytes before this tail end in the overflow ring.
+ */
+#define TAIL_POS_BITS 62
+#define TAIL_POS_MASK ((UINT64_C(1) << TAIL_POS_BITS) - 1)
+
 /* What one lane shows in the front line. */
 struct lane_front {
-	peer_u64 tail_pos;     /* bytes before this position are in the ring */
+	peer_u64 tail_pos;     /* bytes before this position are in the lane's rings; with TAIL_POS_MASK */
 	peer_u64 express_mark; /* which bytes express[] holds, see EXPRESS_MARK() */
 	peer_u64 express[2];
 };
@@ -102,14 +115,18 @@ struct lane_ctl {
 		peer_u32 announce_seq; /* 0 = never announced */
 		peer_u64 announce_at;  /* S, a count of bytes of the TCP stream */
 		peer_u32 void_seq;     /* announcements up to this one are void */
-		uint8_t pad[SEGMENT_LINE - 20];
+		peer_u32 reserved;
+		peer_u64 moved_at;     /* from this position on bytes lie in the overflow ring, while the moves in the tail are odd */
+		uint8_t pad[SEGMENT_LINE - 32];
 	} tx_state;
 };
 
 #define SEGMENT_FRONT_OFFSET SEGMENT_LINE
 #define SEGMENT_LANE_OFFSET(lane) (2 * SEGMENT_LINE + (lane) * sizeof(struct lane_ctl))
 #define SEGMENT_RING_OFFSET(lane, ring_bytes) (SEGMENT_CTL_BYTES + (uint64_t)(lane) * (ring_bytes))
-#define SEGMENT_BYTES(ring_bytes) SEGMENT_RING_OFFSET(NR_LANES, ring_bytes)
+#define SEGMENT_OVERFLOW_OFFSET(lane, ring_bytes) \
+	(SEGMENT_RING_OFFSET(NR_LANES, ring_bytes) + (uint64_t)(lane) * OVERFLOW_BYTES(ring_bytes))
+#define SEGMENT_BYTES(ring_bytes) SEGMENT_OVERFLOW_OFFSET(NR_LANES, ring_bytes)
 
 _Static_assert(sizeof(peer_u64) == 8 && sizeof(peer_u32) == 4, "words have no hidden lock");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "words work between processes");
@@ -122,6 +139,7 @@ _Static_assert(sizeof(struct lane_ctl) == 3 * SEGMENT_LINE, "ABI");
 _Static_assert(offsetof(struct lane_ctl, rx_state.wake) == SEGMENT_LINE, "ABI");
 _Static_assert(offsetof(struct lane_ctl, tx_state.wake) == 2 * SEGMENT_LINE, "ABI");
 _Static_assert(offsetof(struct lane_ctl, tx_state.announce_at) == 2 * SEGMENT_LINE + 8, "ABI");
+_Static_assert(offsetof(struct lane_ctl, tx_state.moved_at) == 2 * SEGMENT_LINE + 24, "ABI");
 _Static_assert(SEGMENT_LANE_OFFSET(NR_LANES) <= SEGMENT_CTL_BYTES, "the control words fit in front of the rings");
 
 #endif

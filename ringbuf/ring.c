@@ -8,26 +8,34 @@ static void bells_init(struct ring_bells *bells)
 	bells->bell_fd = -1;
 }
 
-void ring_tx_init(struct ring_tx *tx, struct lane_front *front, struct lane_ctl *ctl, void *data, uint32_t ring_bytes)
+static void areas_init(struct ring_area area[NR_RINGS], void *data, void *overflow, uint32_t ring_bytes)
+{
+	area[RING_SMALL] = (struct ring_area){ data, ring_bytes - 1 };
+	/* None has 0 bytes: there is no room to move to, and none that a peer could claim. */
+	area[RING_OVERFLOW] = (struct ring_area){ overflow, overflow ? OVERFLOW_BYTES(ring_bytes) - UINT64_C(1) : UINT64_MAX };
+}
+
+void ring_tx_init(struct ring_tx *tx, struct lane_front *front, struct lane_ctl *ctl, void *data, void *overflow,
+		  uint32_t ring_bytes)
 {
 	memset(tx, 0, sizeof(*tx));
-	tx->data = data;
 	tx->front = front;
 	tx->ctl = ctl;
-	tx->mask = ring_bytes - 1;
 	tx->other_pos = &tx->answered;
+	areas_init(tx->area, data, overflow, ring_bytes);
+	ring_tx_place(tx);
 	bells_init(&tx->bells);
 }
 
-void ring_rx_init(struct ring_rx *rx, struct lane_front *front, struct lane_ctl *ctl, const void *data,
+void ring_rx_init(struct ring_rx *rx, struct lane_front *front, struct lane_ctl *ctl, void *data, void *overflow,
 		  uint32_t ring_bytes)
 {
 	memset(rx, 0, sizeof(*rx));
-	rx->data = data;
 	rx->front = front;
 	rx->ctl = ctl;
-	rx->mask = ring_bytes - 1;
 	rx->other_pos = &rx->answered;
+	areas_init(rx->area, data, overflow, ring_bytes);
+	ring_rx_place(rx);
 	bells_init(&rx->bells);
 }
 
@@ -39,18 +47,21 @@ void ring_tie(struct ring_tx *tx, struct ring_rx *rx)
 
 /*
  * The order bytes, private position, published position leaves one state to mend: the private position is ahead, and
- * the bytes before it are complete. Published words are never read back, since the peer could have written them.
+ * the bytes before it are complete. A move likewise: last_move is one store, and what follows from it may be missing. Published words are
+ * never read back, since the peer could have written them.
  */
 void ring_tx_recover(struct ring_tx *tx)
 {
+	ring_tx_place(tx);
 	/* The dead may have left half an express message; a length of 0 marks none. */
 	peer_publish_u64(&tx->front->express_mark, 0);
-	peer_publish_u64(&tx->front->tail_pos, tx->tail_pos);
+	ring_publish(tx, tx->tail_pos);
 	bell_ring(tx->bells.bell_fd, &tx->bells.peer);
 }
 
 void ring_rx_recover(struct ring_rx *rx)
 {
+	ring_rx_place(rx);
 	peer_publish_u64(&rx->ctl->rx.head_pos, rx->head_pos);
 	bell_ring(rx->bells.bell_fd, &rx->bells.peer);
 }
@@ -66,6 +77,10 @@ int ring_tx_refresh(struct ring_tx *tx)
 	if (unlikely(!pos_within(head, tx->head_seen, tx->tail_pos)))
 		return -EPROTO;
 	tx->head_seen = head;
+	if (unlikely(tx->moving))
+		ring_tx_place(tx);
+	else
+		tx->end_pos = head + tx->mask + 1;
 	return 0;
 }
 
@@ -88,20 +103,26 @@ static void rx_express(struct ring_rx *rx, uint64_t tail)
 	if (load_relaxed(&front->express_mark.peer_word) != EXPRESS_MARK(tail, len))
 		return;
 	rx->express_pos = rx->head_pos;
-	rx->express_len = (uint32_t)len;
+	rx->express_len = (uint8_t)len;
 }
 
 /* Pairs with ring_publish(): the bytes before the tail are there. A tail may not go back, nor pass a full ring. */
 int ring_rx_refresh(struct ring_rx *rx)
 {
-	uint64_t tail = peer_read_u64(&rx->front->tail_pos);
+	uint64_t word = peer_read_u64(&rx->front->tail_pos);
+	uint64_t tail = rx->tail_seen + ((word - rx->tail_seen) & TAIL_POS_MASK);
 
-	if (unlikely(!pos_within(tail, rx->tail_seen, rx->head_pos + rx->mask + 1)))
+	/* Without a new byte there is nothing to learn, a move included: where it was made may have been overwritten by the next one. */
+	if (tail == rx->tail_seen)
+		return 0;
+	if (unlikely((word & ~TAIL_POS_MASK) != rx->moves || rx->moving)) {
+		if (ring_rx_moved(rx, tail, word & ~TAIL_POS_MASK) < 0)
+			return -EPROTO;
+	} else if (unlikely(!pos_within(tail, rx->tail_seen, rx->head_pos + rx->mask + 1))) {
 		return -EPROTO;
-	if (tail != rx->tail_seen) {
-		rx->tail_seen = tail;
-		rx->answered = load_unlocked(rx->other_pos);
-		rx_express(rx, tail);
 	}
+	rx->tail_seen = tail;
+	rx->answered = load_unlocked(rx->other_pos);
+	rx_express(rx, tail);
 	return 0;
 }

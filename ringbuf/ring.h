@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The byte ring: single producer, single consumer, free-running 64-bit positions, tail - head <= size. What is inlined
- * here runs for every message; ring.c holds creation and what runs once a lap, wake.h the sleeping.
+ * here runs for every message; ring.c holds creation and what runs once a lap, overflow.c the second ring that takes what the first
+ * has no room for, wake.h the sleeping.
  *
  * struct ring_tx and struct ring_rx are the private halves. The peer cannot reach them, but the shim keeps them in memory
  * shared with forked children, so they hold no pointer that differs between relatives (segments are mapped before the
@@ -61,42 +62,60 @@ struct ring_counts {
 	_Atomic uint32_t sleeps; /* times that arming found nothing to do */
 };
 
-struct ring_tx {
+/* A lane's two rings. */
+enum { RING_SMALL, RING_OVERFLOW, NR_RINGS };
+
+struct ring_area {
 	uint8_t *data;
+	uint64_t mask; /* size - 1 */
+};
+
+struct ring_tx {
+	uint8_t *data;      /* of the ring into which bytes go now */
 	struct lane_front *front;
 	struct lane_ctl *ctl;
-	uint64_t mask;      /* size - 1 */
+	uint64_t mask;      /* its size - 1 */
 	uint64_t tail_pos;  /* the truth; front->tail_pos is for the peer */
+	uint64_t end_pos;   /* how far the tail may go, as far as is known */
+	uint64_t moves;     /* the top bits of a published tail */
 	uint64_t head_seen; /* the last head that was read and found good */
 	uint64_t answered;  /* *other_pos at the last send: has anything been received since? */
 	const uint64_t *other_pos; /* the head_pos of the same end's ring_rx, in the same record */
+	uint64_t last_move; /* its position below the moves: the truth, from which data, mask, moves and moving follow */
+	struct ring_area area[NR_RINGS];
+	bool moving;        /* the peer has not taken the bytes before the last move, as far as is known */
 	struct ring_bells bells;
 	struct ring_counts counts;
 };
 
 struct ring_rx {
-	const uint8_t *data;
+	const uint8_t *data; /* of the ring in which the bytes from head_pos on lie */
 	struct lane_front *front;
 	struct lane_ctl *ctl;
 	uint64_t mask;
 	uint64_t head_pos;  /* the truth; ctl->rx.head_pos is for the peer */
 	uint64_t tail_seen; /* the last tail that was read and found good */
+	uint64_t moves;     /* the top bits of that tail */
 	uint64_t answered;  /* *other_pos when something last came: has anything been sent since? */
 	const uint64_t *other_pos; /* the tail_pos of the same end's ring_tx */
 	uint64_t express_pos; /* express[] holds the express_len bytes from here on, valid while that is head_pos */
-	uint32_t express_len;
+	uint8_t express_len;
+	bool moving;        /* bytes before the last move are unread, the others lie in the other ring */
 	_Atomic uint32_t streak; /* reads since the last sleep, up to RING_POLLING_AFTER */
 	uint64_t express[LANE_EXPRESS_WORDS];
+	uint64_t last_move; /* as the sender's: the truth, from which data, mask, moves and moving follow */
+	struct ring_area area[NR_RINGS];
 	struct ring_bells bells;
 	struct ring_counts counts;
 };
 
 /*
- * Both start at position 0. `data` is the lane's ring, `ring_bytes` a power of two. A pair that serves one end may be tied
- * with ring_tie(), so that each can tell an answer from a stream.
+ * Both start at position 0. `data` is the lane's ring, `ring_bytes` a power of two, `overflow` a ring of OVERFLOW_BYTES(ring_bytes),
+ * or NULL for a lane without one. A pair that serves one end may be tied with ring_tie(), so that each can tell an answer from a stream.
  */
-void ring_tx_init(struct ring_tx *tx, struct lane_front *front, struct lane_ctl *ctl, void *data, uint32_t ring_bytes);
-void ring_rx_init(struct ring_rx *rx, struct lane_front *front, struct lane_ctl *ctl, const void *data,
+void ring_tx_init(struct ring_tx *tx, struct lane_front *front, struct lane_ctl *ctl, void *data, void *overflow,
+		  uint32_t ring_bytes);
+void ring_rx_init(struct ring_rx *rx, struct lane_front *front, struct lane_ctl *ctl, void *data, void *overflow,
 		  uint32_t ring_bytes);
 
 void ring_tie(struct ring_tx *tx, struct ring_rx *rx);
@@ -122,14 +141,56 @@ uint32_t ring_tx_notify_slow(struct ring_tx *tx);
 uint32_t ring_rx_notify_slow(struct ring_rx *rx);
 void ring_rx_enter_polling(struct ring_rx *rx);
 
+/* overflow.c. What the inlines below call where one of the two rings is full, or bytes lie in both. */
+ssize_t ring_tx_room_slow(struct ring_tx *tx, size_t want);
+void ring_get_moving(const struct ring_rx *rx, uint64_t pos, void *buf, size_t len);
+const void *ring_peek_moving(const struct ring_rx *rx, uint64_t pos, size_t *len);
+uint32_t ring_rx_crossed(struct ring_rx *rx);
+/* ... and what ring.c does: the reading of a tail that tells of a move, and the fields that follow from last_move. */
+int ring_rx_moved(struct ring_rx *rx, uint64_t tail, uint64_t moves);
+void ring_tx_place(struct ring_tx *tx);
+void ring_rx_place(struct ring_rx *rx);
+
+/* Size of the ring into which bytes go now. */
 static inline uint64_t ring_tx_bytes(const struct ring_tx *tx)
 {
 	return tx->mask + 1;
 }
 
+/* The most bytes that can be unread. */
 static inline uint64_t ring_rx_bytes(const struct ring_rx *rx)
 {
-	return rx->mask + 1;
+	return rx->area[RING_SMALL].mask + rx->area[RING_OVERFLOW].mask + 2;
+}
+
+/* Bytes that ring_tx_overflow() would make room for: 0 if the lane is in its overflow ring. */
+static inline uint64_t ring_tx_spare(const struct ring_tx *tx)
+{
+	return load_unlocked(&tx->last_move) >> TAIL_POS_BITS & 1 ? 0 : tx->area[RING_OVERFLOW].mask + 1;
+}
+
+/*
+ * From the next byte on the lane goes through its overflow ring, which is empty. False, and nothing done, if it does so already, or if no
+ * byte has been sent since it came back. It comes back by itself, in a ring_tx_room() that finds everything taken.
+ */
+bool ring_tx_overflow(struct ring_tx *tx);
+
+/*
+ * Room in the ring into which bytes go now, as anybody may ask at any time: a value that may be stale at once, never one that is out of
+ * bounds. A peer that lies makes it the whole ring.
+ */
+uint64_t ring_tx_room_now(const struct ring_tx *tx);
+
+/* Position of the published tail, modulo 2^62, for who holds no lock: it differs when something has come. */
+static inline uint64_t ring_rx_published(const struct ring_rx *rx)
+{
+	return peer_read_u64(&rx->front->tail_pos) & TAIL_POS_MASK;
+}
+
+/* Bytes before it that are unread, or anything else up to 2^62 where the peer lies. */
+static inline uint64_t ring_rx_unread(const struct ring_rx *rx)
+{
+	return (ring_rx_published(rx) - load_unlocked(&rx->head_pos)) & TAIL_POS_MASK;
 }
 
 /* At most 16 bytes: two overlapping moves instead of a call. */
@@ -171,18 +232,16 @@ static inline void ring_copy(void *to, const void *from, size_t len)
  */
 
 /*
- * Free bytes. Reads the peer's line only if fewer than `want` are known to be free; the result may be smaller or larger
- * than `want`. -EPROTO where the peer's head lies.
+ * Free bytes in the ring into which bytes go now (which this may change). Reads the peer's line only if fewer than `want` are known to
+ * be free; the result may be smaller or larger than `want`. -EPROTO where the peer's head lies.
  */
 static inline ssize_t ring_tx_room(struct ring_tx *tx, size_t want)
 {
-	uint64_t room = tx->mask + 1 - (tx->tail_pos - tx->head_seen);
+	uint64_t room = tx->end_pos - tx->tail_pos;
 
 	if (likely(room >= want))
 		return (ssize_t)room;
-	if (unlikely(ring_tx_refresh(tx) < 0))
-		return -EPROTO;
-	return (ssize_t)(tx->mask + 1 - (tx->tail_pos - tx->head_seen));
+	return ring_tx_room_slow(tx, want);
 }
 
 /* Bytes that the peer has not taken yet, as far as it says (SIOCOUTQ). */
@@ -243,7 +302,7 @@ static inline void ring_express(struct ring_tx *tx, uint64_t end, const void *bu
 static inline void ring_publish(struct ring_tx *tx, uint64_t pos)
 {
 	store_unlocked(&tx->tail_pos, pos);
-	peer_publish_u64(&tx->front->tail_pos, pos);
+	peer_publish_u64(&tx->front->tail_pos, (pos & TAIL_POS_MASK) | tx->moves);
 }
 
 /*
@@ -328,7 +387,9 @@ static inline uint64_t ring_get(const struct ring_rx *rx, uint64_t pos, void *bu
 	uint64_t off = pos & rx->mask;
 	uint64_t straight = rx->mask + 1 - off;
 
-	if (pos == rx->express_pos && len <= rx->express_len)
+	if (unlikely(rx->moving))
+		ring_get_moving(rx, pos, buf, len);
+	else if (pos == rx->express_pos && len <= rx->express_len)
 		ring_copy_short(buf, (const uint8_t *)rx->express, len);
 	else if (likely(len <= straight)) {
 		ring_copy(buf, rx->data + off, len);
@@ -339,12 +400,14 @@ static inline uint64_t ring_get(const struct ring_rx *rx, uint64_t pos, void *bu
 	return pos + len;
 }
 
-/* The bytes at `pos` that lie in one piece: for senders of files and for peeks that need no copy. */
+/* The bytes at `pos` that lie in one piece: for who passes them on without a copy of its own. */
 static inline const void *ring_peek(const struct ring_rx *rx, uint64_t pos, size_t *len)
 {
 	uint64_t off = pos & rx->mask;
 	uint64_t straight = rx->mask + 1 - off;
 
+	if (unlikely(rx->moving))
+		return ring_peek_moving(rx, pos, len);
 	if (*len > straight)
 		*len = straight;
 	return rx->data + off;
@@ -362,7 +425,7 @@ static inline void ring_consume_to(struct ring_rx *rx, uint64_t pos)
 	store_unlocked(&rx->head_pos, pos);
 	peer_publish_u64(&rx->ctl->rx.head_pos, pos);
 	if (unlikely(crossed))
-		ring_rx_notify_slow(rx);
+		ring_rx_crossed(rx);
 	if (unlikely(load_relaxed(&rx->streak) < RING_POLLING_AFTER)) {
 		count_add(&rx->streak, 1);
 		if (load_relaxed(&rx->streak) == RING_POLLING_AFTER)

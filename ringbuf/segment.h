@@ -18,7 +18,7 @@ struct segment {
 uint32_t segment_ring_bytes(uint64_t wanted);
 
 /*
- * Creates, seals and maps a segment with two rings. The memfd, for the peer (the caller closes it once it has been passed
+ * Creates, seals and maps a segment with two rings for each lane. The memfd, for the peer (the caller closes it once it has been passed
  * on: the mapping stays), or -errno: -EINVAL for a size that segment_ring_bytes() would not give, -EFBIG where
  * RLIMIT_FSIZE forbids it (asking the kernel would raise SIGXFSZ), or as from memfd_create, ftruncate, mmap.
  * Nothing is left behind on failure.
@@ -47,6 +47,11 @@ static inline struct lane_front *segment_front(const struct segment *seg, enum l
 static inline uint8_t *segment_ring(const struct segment *seg, enum lane_index lane)
 {
 	return seg->base + SEGMENT_RING_OFFSET(lane, seg->ring_bytes);
+}
+
+static inline uint8_t *segment_overflow(const struct segment *seg, enum lane_index lane)
+{
+	return seg->base + SEGMENT_OVERFLOW_OFFSET(lane, seg->ring_bytes);
 }
 
 #endif

@@ -27,9 +27,9 @@ static int set_up(struct ring_link *link, enum lane_index tx_lane, struct link_b
 	int ret;
 
 	ring_tx_init(&link->tx, segment_front(seg, tx_lane), segment_ctl(seg, tx_lane), segment_ring(seg, tx_lane),
-		     seg->ring_bytes);
+		     segment_overflow(seg, tx_lane), seg->ring_bytes);
 	ring_rx_init(&link->rx, segment_front(seg, rx_lane), segment_ctl(seg, rx_lane), segment_ring(seg, rx_lane),
-		     seg->ring_bytes);
+		     segment_overflow(seg, rx_lane), seg->ring_bytes);
 	ring_tie(&link->tx, &link->rx);
 	ret = make_bell(&link->rx.bells);
 	if (ret < 0)

@@ -197,13 +197,13 @@ bool ring_rx_sleep_begin_past(struct ring_rx *rx, uint64_t tail_pos)
 {
 	peer_u32 *word = &rx->ctl->rx_state.wake;
 	bool was_clear = load_relaxed(&rx->bells.bell_due) == BELL_CLEAR;
-	bool unread = peer_read_u64(&rx->front->tail_pos) != load_unlocked(&rx->head_pos);
+	bool unread = ring_rx_unread(rx) != 0;
 	unsigned drained = drain_unless_others(&rx->bells, unread);
 	bool was_polling;
 
 	store_relaxed(&rx->streak, 0);
 	was_polling = arm(word, &rx->bells, &rx->counts);
-	if (peer_read_u64(&rx->front->tail_pos) != tail_pos ||
+	if (ring_rx_published(rx) != (tail_pos & TAIL_POS_MASK) ||
 	    peer_read_u32(&rx->ctl->tx_state.wake) & WAKE_ATTN_MASK) {
 		arm_found(word, &rx->bells, drained || was_polling, was_clear || drained);
 		return true;
@@ -222,12 +222,10 @@ bool ring_tx_sleep_begin(struct ring_tx *tx, size_t want)
 	peer_u32 *word = &tx->ctl->tx_state.wake;
 	bool was_clear = load_relaxed(&tx->bells.bell_due) == BELL_CLEAR;
 	unsigned drained = drain_due(&tx->bells);
-	uint64_t queued;
 
 	arm(word, &tx->bells, &tx->counts);
-	/* A lie gives a distance that is too large or negative: both are "something is there", and ring_tx_room() will tell. */
-	queued = load_unlocked(&tx->tail_pos) - peer_read_u64(&tx->ctl->rx.head_pos);
-	if (queued > tx->mask + 1 || tx->mask + 1 - queued >= ring_tx_low_water(tx, want) ||
+	/* A lie is "something is there", and ring_tx_room() will tell. */
+	if (ring_tx_room_now(tx) >= ring_tx_low_water(tx, want) ||
 	    peer_read_u32(&tx->ctl->rx_state.wake) & WAKE_ATTN_MASK) {
 		arm_found(word, &tx->bells, drained > 0, was_clear || drained);
 		return true;
@@ -240,8 +238,7 @@ bool ring_tx_sleep_begin_words(struct ring_tx *tx)
 {
 	peer_u32 *word = &tx->ctl->tx_state.wake;
 	bool was_clear = load_relaxed(&tx->bells.bell_due) == BELL_CLEAR;
-	uint64_t queued = load_unlocked(&tx->tail_pos) - peer_read_u64(&tx->ctl->rx.head_pos);
-	bool room = tx->mask + 1 - queued >= ring_tx_low_water(tx, SIZE_MAX);
+	bool room = ring_tx_room_now(tx) >= ring_tx_low_water(tx, SIZE_MAX);
 	unsigned drained = drain_unless_others(&tx->bells, room);
 
 	arm(word, &tx->bells, &tx->counts);

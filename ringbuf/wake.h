@@ -41,8 +41,8 @@ void ring_rx_sleep_end(struct ring_rx *rx, bool rung);
 bool ring_rx_sleep_begin_past(struct ring_rx *rx, uint64_t tail_pos);
 
 /*
- * The same for a sender that waits for room. true as soon as a quarter of the ring, or `want` bytes if that is less,
- * are free. The receiver rings when it crosses a quarter, so what is waited for is never more than a quarter.
+ * The same for a sender that waits for room. true as soon as a quarter of the ring into which bytes go now, or `want` bytes if that
+ * is less, are free. The receiver rings when it crosses a quarter, so what is waited for is never more than a quarter.
  */
 bool ring_tx_sleep_begin(struct ring_tx *tx, size_t want);
 /* The same for a sender that waits for the receiver's attention only (an acknowledgement), whatever room there is. */

@@ -74,7 +74,7 @@ bool conn_check_killed(struct conn *c, int fd)
 	if ((ring_rx_attention(&c->link.rx) | ring_tx_attention(&c->link.tx)) & WAKE_ATTN_KERNEL)
 		return false;
 	if (load_acquire(&c->rx.told_end) || load_acquire(&c->tx.gone_hint) || load_relaxed(&c->rx.dead) || !conn_tx_on_ring(c) ||
-	    conn_tx_room(c) == ring_tx_bytes(&c->link.tx))
+	    !conn_tx_untaken(c))
 		return false;
 	store_relaxed(&c->rx.dead, 1);
 	conn_set_pending(c, ECONNRESET);

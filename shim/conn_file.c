@@ -51,8 +51,9 @@ static ssize_t into_ring_locked(struct conn *c, int fd, int in_fd, off_t pos, si
 		if (r < 0)
 			return r;
 	}
-	straight = ring_tx_bytes(tx) - (tx->tail_pos & tx->mask);
 	room = ring_tx_room(tx, len);
+	if (room == 0 && ring_tx_overflow(tx))
+		room = ring_tx_room(tx, len);
 	/* A lie: a send finds out and says so. */
 	if (room < 0)
 		return -EOPNOTSUPP;
@@ -62,6 +63,7 @@ static ssize_t into_ring_locked(struct conn *c, int fd, int in_fd, off_t pos, si
 		return -EAGAIN;
 	}
 	len = len < (size_t)room ? len : (size_t)room;
+	straight = ring_tx_bytes(tx) - (tx->tail_pos & tx->mask);
 	n = pipe_or_file_read(in_fd, pos, tx->data + (tx->tail_pos & tx->mask), len < straight ? len : straight);
 	if (n > 0) {
 		ring_publish(tx, tx->tail_pos + (uint64_t)n);

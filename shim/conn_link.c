@@ -70,36 +70,36 @@ bool conn_is_plain(const struct conn *c)
 
 /* ---- Looking without a lock: a value that is stale a moment later, never one out of bounds. */
 
-static uint64_t published_tail(struct conn *c)
-{
-	return peer_read_u64(&c->link.rx.front->tail_pos);
-}
-
 size_t conn_rx_avail(struct conn *c)
 {
 	uint64_t avail;
 
 	if (!conn_rx_on_ring(c))
 		return 0;
-	avail = published_tail(c) - load_unlocked(&c->link.rx.head_pos);
+	avail = ring_rx_unread(&c->link.rx);
 	/* A lie counts as something to read: the read finds it out. */
 	return avail > ring_rx_bytes(&c->link.rx) ? ring_rx_bytes(&c->link.rx) : (size_t)avail;
 }
 
 uint64_t conn_rx_tail(struct conn *c)
 {
-	return conn_rx_on_ring(c) ? published_tail(c) : 0;
+	return conn_rx_on_ring(c) ? ring_rx_published(&c->link.rx) : 0;
 }
 
 size_t conn_tx_room(struct conn *c)
 {
-	uint64_t queued;
+	uint64_t room;
 
 	if (!conn_is_linked(c))
 		return 0;
-	queued = load_unlocked(&c->link.tx.tail_pos) - peer_read_u64(&c->link.tx.ctl->rx.head_pos);
-	return queued > ring_tx_bytes(&c->link.tx) ? ring_tx_bytes(&c->link.tx)
-						   : (size_t)(ring_tx_bytes(&c->link.tx) - queued);
+	/* The room first: a lane that moves to its overflow ring meanwhile has it counted twice, not left out. */
+	room = ring_tx_room_now(&c->link.tx);
+	return room + ring_tx_spare(&c->link.tx);
+}
+
+bool conn_tx_untaken(struct conn *c)
+{
+	return conn_is_linked(c) && load_unlocked(&c->link.tx.tail_pos) != peer_read_u64(&c->link.tx.ctl->rx.head_pos);
 }
 
 static bool writable(struct conn *c)
@@ -301,7 +301,10 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 /* Every linked lane of `want` is armed, on a ring or not, so that disarming never depends on what has happened meanwhile. */
 static bool arm_tx(struct conn *c)
 {
-	return conn_tx_on_ring(c) ? ring_tx_sleep_begin(&c->link.tx, SIZE_MAX) : ring_tx_sleep_begin_words(&c->link.tx);
+	if (!conn_tx_on_ring(c))
+		return ring_tx_sleep_begin_words(&c->link.tx);
+	/* Nobody sleeps for room in a full ring while the overflow ring is there: the next send takes to that. */
+	return ring_tx_spare(&c->link.tx) || ring_tx_sleep_begin(&c->link.tx, SIZE_MAX);
 }
 
 bool conn_arm(struct conn *c, short want)
@@ -312,7 +315,7 @@ bool conn_arm(struct conn *c, short want)
 		return false;
 	conn_refresh_stats(c);
 	if (rx && (conn_rx_on_ring(c) ? ring_rx_sleep_begin(&c->link.rx)
-				      : ring_rx_sleep_begin_past(&c->link.rx, published_tail(c))))
+				      : ring_rx_sleep_begin_past(&c->link.rx, ring_rx_published(&c->link.rx))))
 		return true;
 	if (tx && arm_tx(c)) {
 		if (rx)
@@ -329,7 +332,7 @@ bool conn_arm_edge(struct conn *c, short want, uint64_t rx_edge, uint64_t tx_edg
 	if (!conn_is_linked(c))
 		return false;
 	conn_refresh_stats(c);
-	if (rx && ring_rx_sleep_begin_past(&c->link.rx, published_tail(c)))
+	if (rx && ring_rx_sleep_begin_past(&c->link.rx, ring_rx_published(&c->link.rx)))
 		return true;
 	/* Room that a full ring has got since makes sleep_begin() refuse; room that was there all along is no edge. */
 	if (tx && (load_relaxed(&c->tx.full_seq) != load_relaxed(&c->tx.room_seq) ? arm_tx(c)

@@ -131,7 +131,32 @@ int conn_ring_check(struct conn *c, int fd)
 	return 0;
 }
 
-static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int flags, const struct msghdr *m)
+/*
+ * `patient`: a full ring is worth a moment's wait. A receiver that keeps up makes room within it, and the lane stays in the ring that
+ * is warm; from one that does not read the program must not notice before a kernel's socket would be full.
+ */
+static ssize_t give(struct conn *c, int fd, const struct iov_walk *w, bool patient)
+{
+	struct iov_walk rest = *w;
+	ssize_t more, n = give_ring(c, fd, w);
+
+	if (likely((size_t)n == w->left) || unlikely(n < 0) || (patient && ring_tx_spare(&c->link.tx)))
+		return n;
+	if (ring_tx_overflow(&c->link.tx)) {
+		iov_skip(&rest, (size_t)n);
+		more = give_ring(c, fd, &rest);
+		if (unlikely(more < 0))
+			return more;
+		n += more;
+	}
+	if ((size_t)n < w->left) {
+		fetch_add(&c->tx.full_seq, 1);
+		ready_changed(c);
+	}
+	return n;
+}
+
+static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int flags, const struct msghdr *m, bool patient)
 {
 	ssize_t n;
 
@@ -141,7 +166,7 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 	n = conn_ring_check(c, fd);
 	if (n)
 		return n == RING_ORPHAN ? (ssize_t)w->left : n;
-	n = give_ring(c, fd, w);
+	n = give(c, fd, w, patient);
 	if (n < 0) {
 		lane_unlock(&c->tx.lock);
 		if (conn_lock_both(c) == 0) {
@@ -151,14 +176,10 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 		}
 		return -ECONNRESET;
 	}
-	if ((size_t)n < w->left) {
-		fetch_add(&c->tx.full_seq, 1);
-		ready_changed(c);
-	}
 	return n ? n : -EAGAIN;
 }
 
-static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags, const struct msghdr *m)
+static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags, const struct msghdr *m, bool patient)
 {
 	int r, err = take_pending(c);
 	ssize_t n;
@@ -169,7 +190,7 @@ static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags,
 	switch ((enum tx_state)load_relaxed(&c->tx.state)) {
 	case TX_RING:
 	case TX_ORPHAN:
-		return step_ring(c, fd, w, flags, m);
+		return step_ring(c, fd, w, flags, m, patient);
 	case TX_SEEK:
 	case TX_ANNOUNCED:
 	case TX_FRAMING:
@@ -180,7 +201,7 @@ static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags,
 			break;
 		r = switch_before_send(c, fd);
 		if (r == 1)
-			return step_ring(c, fd, w, flags, m);
+			return step_ring(c, fd, w, flags, m, patient);
 		if (r < 0)
 			return r;
 		n = give_tcp(c, fd, w, flags, m);
@@ -247,6 +268,7 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 	struct conn_sleep sleep = { 0 };
 	size_t done = 0;
 	int64_t deadline = -1;
+	bool patient = true;
 	ssize_t n = iov_start(&w, iov, nr);
 
 	if (n < 0)
@@ -266,7 +288,8 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 		n = conn_entered(c, fd, &c->tx.lock, conn_lock_tx(c));
 		if (n < 0)
 			break;
-		n = step(c, fd, &w, flags & ~MSG_DONTWAIT, m);
+		n = step(c, fd, &w, flags & ~MSG_DONTWAIT, m, patient && may_block(c, flags));
+		patient = n > 0;
 		if (n > 0) {
 			iov_skip(&w, (size_t)n);
 			done += (size_t)n;

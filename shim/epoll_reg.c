@@ -155,7 +155,7 @@ static bool reg_hold(const struct epoll_reg *r)
  */
 uint64_t reg_arrived(const struct conn *c)
 {
-	return peer_read_u64(&c->link.rx.front->tail_pos);
+	return ring_rx_published(&c->link.rx);
 }
 
 static bool has_news(const struct epoll_reg *r)

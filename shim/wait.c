@@ -36,12 +36,12 @@ int64_t wait_deadline(int64_t timeout_ns)
 	return timeout_ns ? now_ns() + timeout_ns : WAIT_FOREVER;
 }
 
-/* Worth another step? A few loads, and a pause if not. */
+/* Worth another step? A few loads, and a pause if not. In the ring that is full now: the overflow ring is for when this was in vain. */
 static bool has_room(void *arg)
 {
 	struct conn *c = arg;
 
-	if (conn_tx_room(c) >= ring_tx_low_water(&c->link.tx, SIZE_MAX) || conn_tx_attention(c))
+	if (ring_tx_room_now(&c->link.tx) >= ring_tx_low_water(&c->link.tx, SIZE_MAX) || conn_tx_attention(c))
 		return true;
 	cpu_relax();
 	return false;

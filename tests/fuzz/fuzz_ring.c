@@ -10,16 +10,18 @@
 #include "ringbuf/wake.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { RING = 4096 };
+enum { RING = 4096, OVER = OVERFLOW_BYTES(RING), BOTH = RING + OVER };
 
 enum step {
 	SET_WORD,	/* any eight bytes of the control words become anything */
 	SET_TAIL,	/* the tail that the receiver sees, relative to its head */
 	SET_HEAD,	/* the head that the sender sees, relative to its tail */
 	SET_EXPRESS,	/* the express line claims a position near the receiver's */
+	SET_MOVE,	/* a tail with any moves in it, and a place of the move near the receiver's positions */
 	READ,
 	PEEK,
 	WRITE,
+	OVERFLOW,	/* the sender moves, as when its ring is full */
 	SLEEP_RX,
 	SLEEP_TX,
 	LANES,
@@ -31,7 +33,7 @@ struct end {
 	struct ring_rx rx;
 	struct lane_front *tx_front, *rx_front;
 	struct lane_ctl *tx_ctl, *rx_ctl;
-	uint8_t *tx_data, *rx_data;
+	uint8_t *tx_data, *rx_data, *tx_over, *rx_over;
 };
 
 static void end_open(struct end *e)
@@ -42,14 +44,17 @@ static void end_open(struct end *e)
 	e->rx_ctl = aligned_alloc(SEGMENT_LINE, sizeof(*e->rx_ctl));
 	e->tx_data = malloc(RING);
 	e->rx_data = malloc(RING);
-	fuzz_check(e->tx_front && e->rx_front && e->tx_ctl && e->rx_ctl && e->tx_data && e->rx_data);
+	e->tx_over = malloc(OVER);
+	e->rx_over = malloc(OVER);
+	fuzz_check(e->tx_front && e->rx_front && e->tx_ctl && e->rx_ctl && e->tx_data && e->rx_data && e->tx_over && e->rx_over);
 	memset(e->tx_front, 0, sizeof(*e->tx_front));
 	memset(e->rx_front, 0, sizeof(*e->rx_front));
 	memset(e->tx_ctl, 0, sizeof(*e->tx_ctl));
 	memset(e->rx_ctl, 0, sizeof(*e->rx_ctl));
 	memset(e->rx_data, 7, RING);
-	ring_tx_init(&e->tx, e->tx_front, e->tx_ctl, e->tx_data, RING);
-	ring_rx_init(&e->rx, e->rx_front, e->rx_ctl, e->rx_data, RING);
+	memset(e->rx_over, 9, OVER);
+	ring_tx_init(&e->tx, e->tx_front, e->tx_ctl, e->tx_data, e->tx_over, RING);
+	ring_rx_init(&e->rx, e->rx_front, e->rx_ctl, e->rx_data, e->rx_over, RING);
 	ring_tie(&e->tx, &e->rx);
 	e->tx.bells.bell_fd = -1;
 	e->rx.bells.bell_fd = -1;
@@ -63,6 +68,8 @@ static void end_close(struct end *e)
 	free(e->rx_ctl);
 	free(e->tx_data);
 	free(e->rx_data);
+	free(e->tx_over);
+	free(e->rx_over);
 }
 
 static void check_read(struct end *e, size_t len)
@@ -73,7 +80,7 @@ static void check_read(struct end *e, size_t len)
 
 	fuzz_check(buf);
 	n = ring_read(&e->rx, buf, len);
-	fuzz_check(n == -EPROTO || (n >= 0 && (size_t)n <= len && n <= RING));
+	fuzz_check(n == -EPROTO || (n >= 0 && (size_t)n <= len && n <= BOTH));
 	fuzz_check(e->rx.head_pos == head + (uint64_t)(n > 0 ? n : 0));
 	free(buf);
 }
@@ -81,15 +88,21 @@ static void check_read(struct end *e, size_t len)
 static void check_peek(struct end *e, size_t len)
 {
 	ssize_t n = ring_rx_avail_min(&e->rx, len);
+	const void *from;
+	size_t piece;
 	uint8_t *buf;
 
-	fuzz_check(n == -EPROTO || (n >= 0 && n <= RING));
+	fuzz_check(n == -EPROTO || (n >= 0 && n <= BOTH));
 	if (n <= 0)
 		return;
 	len = len < (size_t)n ? len : (size_t)n;
 	buf = malloc(len ? len : 1);
 	fuzz_check(buf);
 	ring_get(&e->rx, e->rx.head_pos, buf, len);
+	piece = len / 2;
+	from = ring_peek(&e->rx, e->rx.head_pos + len / 2, &piece);
+	fuzz_check(piece <= len / 2);
+	memcpy(buf, from, piece);
 	free(buf);
 }
 
@@ -101,12 +114,12 @@ static void check_write(struct end *e, size_t len)
 
 	fuzz_check(buf);
 	n = ring_write(&e->tx, buf, len);
-	fuzz_check(n == -EPROTO || (n >= 0 && (size_t)n <= len && n <= RING));
+	fuzz_check(n == -EPROTO || (n >= 0 && (size_t)n <= len && n <= BOTH));
 	fuzz_check(e->tx.tail_pos == tail + (uint64_t)(n > 0 ? n : 0));
 	if (n > 0)
 		ring_tx_notify(&e->tx);
 	queued = ring_tx_queued(&e->tx);
-	fuzz_check(queued == -EPROTO || (queued >= 0 && queued <= RING));
+	fuzz_check(queued == -EPROTO || (queued >= 0 && queued <= BOTH));
 	free(buf);
 }
 
@@ -142,14 +155,21 @@ static void run_step(struct end *e, enum step step, uint64_t a, uint64_t b)
 		store_relaxed(&e->rx_front->tail_pos.peer_word, e->rx.head_pos + (a & 63));
 		store_relaxed(&e->rx_front->express_mark.peer_word, EXPRESS_MARK(e->rx.head_pos + (a & 63), b & 31));
 		break;
+	case SET_MOVE:
+		store_relaxed(&e->rx_ctl->tx_state.moved_at.peer_word, e->rx.head_pos + a % (2 * RING));
+		store_relaxed(&e->rx_front->tail_pos.peer_word, (e->rx.head_pos + b % (2 * BOTH)) ^ b >> 32 << TAIL_POS_BITS);
+		break;
 	case READ:
-		check_read(e, a % (2 * RING));
+		check_read(e, a % (2 * BOTH));
 		break;
 	case PEEK:
-		check_peek(e, a % (2 * RING));
+		check_peek(e, a % (2 * BOTH));
 		break;
 	case WRITE:
 		check_write(e, a % (2 * RING));
+		break;
+	case OVERFLOW:
+		ring_tx_overflow(&e->tx);
 		break;
 	case SLEEP_RX:
 		if (!ring_rx_sleep_begin(&e->rx))
@@ -187,6 +207,10 @@ size_t fuzz_seed(unsigned int nr, uint8_t out[FUZZ_INPUT_MAX])
 		{ { WRITE, 4000, 0 }, { SET_HEAD, 0, 0 }, { WRITE, 4096, 0 }, { SET_HEAD, 0, 4096 }, { SLEEP_TX, 5, 0 } },
 		{ { SET_EXPRESS, 8, 8 }, { READ, 8, 0 }, { SET_EXPRESS, 32, 32 }, { READ, 3, 0 }, { READ, 40, 0 } },
 		{ { SET_TAIL, 0, 4096 }, { READ, 8000, 0 }, { SET_TAIL, 0, 4097 }, { READ, 1, 0 }, { SLEEP_RX, 1, 0 } },
+		{ { SET_MOVE, 100, UINT64_C(1) << 32 | 5000 }, { PEEK, 2000, 0 }, { READ, 99, 0 }, { READ, 60000, 0 },
+		  { SET_MOVE, 0, UINT64_C(2) << 32 | 60 }, { READ, 60, 0 } },
+		{ { WRITE, 4096, 0 }, { OVERFLOW, 0, 0 }, { WRITE, 8000, 0 }, { SET_HEAD, 0, 4000 }, { WRITE, 8000, 0 },
+		  { SET_HEAD, 0, 0 }, { WRITE, 8000, 0 }, { OVERFLOW, 0, 0 } },
 		{ { SLEEP_RX, 0, 0 }, { SLEEP_TX, 1, 0 }, { LANES, 0, 0 }, { SET_WORD, 97, 1 }, { LANES, 0, 0 } },
 	};
 	size_t size = 0;

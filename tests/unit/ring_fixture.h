@@ -57,7 +57,10 @@ static inline void pair_start_at(struct pair *pair, uint64_t pos)
 	struct ring_rx *rx = &pair->attacher.rx;
 
 	tx->tail_pos = tx->head_seen = rx->head_pos = rx->tail_seen = pos;
-	peer_publish_u64(&tx->front->tail_pos, pos);
+	tx->last_move = rx->last_move = pos & TAIL_POS_MASK;
+	ring_tx_place(tx);
+	ring_rx_place(rx);
+	peer_publish_u64(&tx->front->tail_pos, pos & TAIL_POS_MASK);
 	peer_publish_u64(&tx->ctl->rx.head_pos, pos);
 }
 

@@ -11,6 +11,7 @@ static const struct {
 	{ "ring_wrap", FIXTURE_RING_BYTES - 5 },
 	{ "2^31", (UINT64_C(1) << 31) - 5 },
 	{ "2^32", (UINT64_C(1) << 32) - 5 },
+	{ "2^62", (UINT64_C(1) << 62) - 5 },
 	{ "2^63", (UINT64_C(1) << 63) - 5 },
 	{ "2^64", UINT64_C(0) - 5 },
 };
@@ -270,7 +271,7 @@ static void refuses_positions_that_cannot_be(void **state)
 				assert_int_equal(ring_tx_room(tx, FIXTURE_RING_BYTES), -EPROTO);
 			}
 
-			peer_publish_u64(&rx->front->tail_pos, claim);
+			peer_publish_u64(&rx->front->tail_pos, claim & TAIL_POS_MASK);
 			if (claims[j].tail_good) {
 				assert_int_equal(ring_rx_refresh(rx), 0);
 				assert_true(rx->tail_seen == claim);
@@ -304,7 +305,7 @@ static void never_leaves_the_ring_whatever_the_peer_writes(void **state)
 		assert_true(ret == -EPROTO || (ret >= 0 && ret <= FIXTURE_RING_BYTES));
 		peer_publish_u64(&rx->front->tail_pos, claim);
 		ret = ring_read(rx, big, (size_t)rand_r(&seed) % sizeof(big));
-		assert_true(ret == -EPROTO || (ret >= 0 && ret <= FIXTURE_RING_BYTES));
+		assert_true(ret == -EPROTO || (ret >= 0 && ret <= (ssize_t)ring_rx_bytes(rx)));
 	}
 	pair_close(pair);
 }
@@ -339,7 +340,8 @@ static uint8_t stream_byte(uint64_t i)
 
 #define STREAM_BYTES (UINT64_C(24) << 20)
 
-static void stream_out(struct ring_tx *tx, unsigned seed)
+/* Where it overflows, most often at once, else after a wait that may have been worth it. */
+static void stream_out(struct ring_tx *tx, unsigned seed, bool overflows)
 {
 	static uint8_t buf[1 << 16];
 	uint64_t sent = 0;
@@ -356,7 +358,7 @@ static void stream_out(struct ring_tx *tx, unsigned seed)
 
 			if (ret < 0)
 				_exit(1);
-			if (!ret)
+			if (!ret && (!overflows || !(rand_r(&seed) & 3) || !ring_tx_overflow(tx)))
 				sched_yield();
 			i += (size_t)ret;
 		}
@@ -383,15 +385,15 @@ static void stream_in(struct ring_rx *rx, unsigned seed)
 	}
 }
 
-static void carries_a_stream_between_processes_whole(void **state)
+static void carry(uint32_t ring_bytes, uint64_t start, bool overflows)
 {
-	struct pair *pair = pair_open(1 << 16);
+	struct pair *pair = pair_open(ring_bytes);
 	pid_t sender, receiver;
 
-	pair_start_at(pair, (UINT64_C(1) << 32) - (UINT64_C(8) << 20));
+	pair_start_at(pair, start);
 	sender = fork_bound();
 	if (!sender) {
-		stream_out(&pair->creator.tx, 1);
+		stream_out(&pair->creator.tx, 1, overflows);
 		_exit(0);
 	}
 	receiver = fork_bound();
@@ -401,7 +403,18 @@ static void carries_a_stream_between_processes_whole(void **state)
 	}
 	assert_int_equal(exit_status(receiver), 0);
 	assert_int_equal(exit_status(sender), 0);
+	assert_int_equal(pair->creator.tx.last_move != (start & TAIL_POS_MASK), overflows);
 	pair_close(pair);
+}
+
+static void carries_a_stream_between_processes_whole(void **state)
+{
+	carry(1 << 16, (UINT64_C(1) << 32) - (UINT64_C(8) << 20), false);
+}
+
+static void carries_it_whole_through_both_rings(void **state)
+{
+	carry(FIXTURE_RING_BYTES, (UINT64_C(1) << 62) - (UINT64_C(8) << 20), true);
 }
 
 /*
@@ -479,6 +492,7 @@ int main(void)
 		cmocka_unit_test(never_leaves_the_ring_whatever_the_peer_writes),
 		cmocka_unit_test(publishes_again_what_a_dead_holder_left),
 		cmocka_unit_test(carries_a_stream_between_processes_whole),
+		cmocka_unit_test(carries_it_whole_through_both_rings),
 		cmocka_unit_test(carries_a_conversation_between_processes_whole),
 	};
 

@@ -59,10 +59,12 @@ static void is_the_same_memory_at_both_ends(void **state)
 	close(fd);
 	for (lane = 0; lane < NR_LANES; lane++) {
 		segment_ring(&mine, lane)[4095] = (uint8_t)(0x40 + lane);
+		segment_overflow(&mine, lane)[OVERFLOW_BYTES(4096) - 1] = (uint8_t)(0x50 + lane);
 		peer_publish_u64(&segment_ctl(&mine, lane)->rx.head_pos, 77 + lane);
 	}
 	for (lane = 0; lane < NR_LANES; lane++) {
 		assert_int_equal(segment_ring(&theirs, lane)[4095], 0x40 + lane);
+		assert_int_equal(segment_overflow(&theirs, lane)[OVERFLOW_BYTES(4096) - 1], 0x50 + lane);
 		assert_int_equal(peer_read_u64(&segment_ctl(&theirs, lane)->rx.head_pos), 77 + lane);
 		assert_int_equal(peer_read_u64(&segment_front(&theirs, lane)->tail_pos), 0);
 	}

@@ -32,7 +32,7 @@ static void quiet_lane_leaves_tcp_at_the_next_send(void **state)
 	assert_nothing(b.b, b.b_fd); /* acknowledges */
 	assert_sends(b.a, b.a_fd, "over the ring");
 	assert_true(conn_tx_on_ring(b.a));
-	assert_int_equal(conn_tx_room(b.a), ring_tx_bytes(&b.a->link.tx) - 13);
+	assert_int_equal(conn_tx_room(b.a), ring_rx_bytes(&b.b->link.rx) - 13);
 	assert_receives(b.b, b.b_fd, "over the ring");
 	assert_true(conn_rx_on_ring(b.b));
 	bench_close(&b);

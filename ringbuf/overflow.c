@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The overflow ring: what a lane does when its ring is full and the receiver does not read.
+ *
+ * The ring is small, so that it stays in the caches. A kernel's socket takes megabytes before it says "full", and there are programs
+ * that rely on it: both ends write much before they read. So each lane has a second ring, sixteen times as large, whose pages exist only
+ * once they are touched. A sender that finds the small ring full moves to the overflow ring at its tail, and moves back when
+ * it finds everything taken. Positions go on; a byte's position and the last move tell in which of the rings it lies.
+ *
+ * A move is made under the lane's lock: the position into the sender's line (moved_at), then `last_move` in one store, which is what
+ * counts if the holder dies, then what follows from it (ring_tx_place). The next published tail says by its top bits, a count of
+ * moves modulo 4, that there was one. A way back needs no position: it is made where head and tail meet, so for a receiver that
+ * reads of it that place is its own head. It may find a way there and back at once, in that order only, since no way back is made before
+ * it has taken everything. So at most one place at which the rings change lies among the unread bytes, and it is where the bytes
+ * pass from the small ring to the overflow ring.
+ *
+ * Not done: one large ring of which only a part is used while little is unread. The sender would have to tell of each place at which it
+ * goes round early, which is the same message more often.
+ */
+#include "ringbuf/ring.h"
+
+static unsigned ring_of(uint64_t move)
+{
+	return move >> TAIL_POS_BITS & 1 ? RING_OVERFLOW : RING_SMALL;
+}
+
+/*
+ * How far ahead of `pos` the last move lies: 0 if it is behind. What lies between is in the small ring, and never more than that; a
+ * move that is 2^62 bytes behind looks the same, so it is asked only while one is on its way or the holder of a lane has died.
+ */
+static uint64_t ahead(uint64_t move, uint64_t pos, const struct ring_area *area)
+{
+	uint64_t distance = (move - pos) & TAIL_POS_MASK;
+
+	return ring_of(move) == RING_OVERFLOW && distance <= area[RING_SMALL].mask + 1 ? distance : 0;
+}
+
+/*
+ * ---- Sending ----
+ */
+
+void ring_tx_place(struct ring_tx *tx)
+{
+	const struct ring_area *area = &tx->area[ring_of(tx->last_move)];
+	uint64_t untaken = ahead(tx->last_move, tx->head_seen, tx->area);
+
+	tx->data = area->data;
+	tx->mask = area->mask;
+	tx->moves = tx->last_move & ~TAIL_POS_MASK;
+	tx->moving = untaken != 0;
+	tx->end_pos = tx->head_seen + untaken + area->mask + 1;
+}
+
+/* Pairs with ring_rx_moved(), by way of the next tail. */
+static void tx_move(struct ring_tx *tx)
+{
+	uint64_t moves = (tx->last_move & ~TAIL_POS_MASK) + TAIL_POS_MASK + 1;
+
+	peer_publish_u64(&tx->ctl->tx_state.moved_at, tx->tail_pos);
+	store_unlocked(&tx->last_move, moves | (tx->tail_pos & TAIL_POS_MASK));
+	ring_tx_place(tx);
+}
+
+bool ring_tx_overflow(struct ring_tx *tx)
+{
+	/* At the place of the way back everything is taken. Moves without a byte between them could come to four, which is as if to none. */
+	if (!ring_tx_spare(tx) || !((tx->last_move ^ tx->tail_pos) & TAIL_POS_MASK))
+		return false;
+	tx_move(tx);
+	/* The first look tells how far, see ring_tx_room_slow(). */
+	tx->end_pos = tx->tail_pos;
+	return true;
+}
+
+/*
+ * In the overflow ring the room that is told is never much more than what was asked for: so the sender looks at the head often enough to
+ * find the moment at which it can go back, and does not go through the whole ring for nothing.
+ */
+ssize_t ring_tx_room_slow(struct ring_tx *tx, size_t want)
+{
+	uint64_t room;
+
+	if (unlikely(ring_tx_refresh(tx) < 0))
+		return -EPROTO;
+	if (ring_of(tx->last_move) == RING_OVERFLOW) {
+		room = tx->end_pos - tx->tail_pos;
+		if (tx->head_seen == tx->tail_pos)
+			tx_move(tx);
+		else if (room > RING_STEP_BYTES && room - RING_STEP_BYTES > want)
+			tx->end_pos = tx->tail_pos + want + RING_STEP_BYTES;
+	}
+	return (ssize_t)(tx->end_pos - tx->tail_pos);
+}
+
+uint64_t ring_tx_room_now(const struct ring_tx *tx)
+{
+	uint64_t tail = load_unlocked(&tx->tail_pos), head = peer_read_u64(&tx->ctl->rx.head_pos), move, used, size;
+
+	/* A tail behind a move is never seen without the move. */
+	fence_acquire();
+	move = load_unlocked(&tx->last_move);
+	size = tx->area[ring_of(move)].mask + 1;
+	used = tail - head - ahead(move, head, tx->area);
+	return used > size ? size : size - used;
+}
+
+/*
+ * ---- Receiving ----
+ */
+
+void ring_rx_place(struct ring_rx *rx)
+{
+	const struct ring_area *area;
+
+	rx->moving = ahead(rx->last_move, rx->head_pos, rx->area) != 0;
+	area = &rx->area[rx->moving ? RING_SMALL : ring_of(rx->last_move)];
+	rx->data = area->data;
+	rx->mask = area->mask;
+	rx->moves = rx->last_move & ~TAIL_POS_MASK;
+}
+
+/*
+ * A tail with new bytes before it, after a move that this tail is the first to tell of or that still lies ahead. Nothing here is
+ * believed: each part has to lie within what its ring can hold, and only unread bytes may change rings. The
+ * sender cannot overwrite moved_at meanwhile: it would first have to go back, and we have not taken everything.
+ */
+int ring_rx_moved(struct ring_rx *rx, uint64_t tail, uint64_t moves)
+{
+	uint64_t small = rx->area[RING_SMALL].mask + 1, at = rx->head_pos, size;
+	bool drained = rx->tail_seen == rx->head_pos;
+
+	if (rx->moving)
+		ring_rx_place(rx);
+	if (moves == rx->moves) {
+		size = rx->area[ring_of(moves)].mask + 1;
+		at += ahead(rx->last_move, rx->head_pos, rx->area);
+		return pos_within(tail, rx->tail_seen, at + size) ? 0 : -EPROTO;
+	}
+	if (ring_of(moves) == RING_OVERFLOW) {
+		at = peer_read_u64(&rx->ctl->tx_state.moved_at);
+		if (!pos_within(at, rx->tail_seen, rx->head_pos + small))
+			return -EPROTO;
+	}
+	size = rx->area[ring_of(moves)].mask + 1;
+	/* Back, or there again after it: not before everything was taken. */
+	if ((!drained && (ring_of(moves) == RING_SMALL || ring_of(rx->moves) == RING_OVERFLOW)) || !pos_within(tail, at, at + size))
+		return -EPROTO;
+	store_unlocked(&rx->last_move, moves | (at & TAIL_POS_MASK));
+	ring_rx_place(rx);
+	return 0;
+}
+
+/* Until the last move is behind the head: what is before it lies in the small ring, the rest in the overflow ring. */
+const void *ring_peek_moving(const struct ring_rx *rx, uint64_t pos, size_t *len)
+{
+	uint64_t before = ahead(rx->last_move, pos, rx->area);
+	const struct ring_area *area = &rx->area[before ? RING_SMALL : RING_OVERFLOW];
+	uint64_t straight = area->mask + 1 - (pos & area->mask);
+
+	if (before && before < straight)
+		straight = before;
+	if (*len > straight)
+		*len = straight;
+	return area->data + (pos & area->mask);
+}
+
+void ring_get_moving(const struct ring_rx *rx, uint64_t pos, void *buf, size_t len)
+{
+	uint8_t *to = buf;
+
+	while (len) {
+		size_t piece = len;
+		const void *from = ring_peek_moving(rx, pos, &piece);
+
+		memcpy(to, from, piece);
+		to += piece;
+		pos += piece;
+		len -= piece;
+	}
+}
+
+/* A quarter was crossed, of the ring in which the bytes lay until now. */
+uint32_t ring_rx_crossed(struct ring_rx *rx)
+{
+	if (unlikely(rx->moving))
+		ring_rx_place(rx);
+	return ring_rx_notify_slow(rx);
+}
