@@ -26,6 +26,7 @@
 #include "shim/plain.h"
 #include "shim/ready.h"
 #include "shim/switch.h"
+#include "shim/unwound.h"
 #include "shim/wait.h"
 
 #define BOUNCE_BYTES 4096	/* on the stack: the program's threads may have the smallest */
@@ -91,6 +92,11 @@ static ssize_t into_ring(struct conn *c, int fd, int in_fd, off_t pos, size_t le
 	return n;
 }
 
+static void drop(void *c)
+{
+	conn_drop(c);
+}
+
 /* No lock is held. 0: try again; -EAGAIN: the time is over; WAIT_HANDLED, -EINTR; -EBADF: closed meanwhile. */
 static int await_room(struct conn *c, int fd, int64_t deadline)
 {
@@ -98,7 +104,9 @@ static int await_room(struct conn *c, int fd, int64_t deadline)
 
 	if (!conn_hold(c, fd))
 		return -EBADF;
+	UNWOUND_BEGIN(drop, c);
 	r = wait_lane(c, fd, WAIT_TX, deadline);
+	UNWOUND_END();
 	if (fdtab_get(fd) != c)
 		r = -EBADF;
 	conn_drop(c);

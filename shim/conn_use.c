@@ -7,8 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/mman.h>
 
 #include "ringbuf/sys.h"
@@ -142,15 +140,6 @@ void conn_use_close(struct conn *c)
 
 /* ---- calls that sleep ---------------------------------------------------------------------------------------------- */
 
-/*
- * What this thread is asleep on: index + 1, 0: nothing. A signal handler that jumps out of the call leaves it behind, and is found out by
- * the next call of the thread: one inside the handler would be farther from the bottom of the stack than asleep_frame, which lies below
- * what the sleep itself uses, by less than the kernel puts there for a handler.
- */
-#define SIGNAL_FRAME 1024
-static __thread uint32_t asleep_on __attribute__((tls_model("initial-exec")));
-static __thread void *asleep_frame __attribute__((tls_model("initial-exec")));
-
 static int take_kept(struct use *u)
 {
 	int fd = (int)exchange(&u->kept, 0) - 1;
@@ -175,32 +164,25 @@ static void sleeper_gone(struct conn *c)
 	conn_drop(c);
 }
 
-static bool on_other_stack(void)
+/* It has ended, or never will: cancelled, or jumped out of by a signal handler. */
+static void sleep_over(void *arg)
 {
-	stack_t now = { .ss_flags = SS_ONSTACK };
+	struct conn_sleep *s = arg;
+	struct conn *c = s->slept;
 
-	return sys_call2(SYS_sigaltstack, NULL, &now) < 0 || now.ss_flags & SS_ONSTACK;
-}
-
-/* The connection that a call was asleep on which was jumped out of; the caller counts it out. NULL: none. */
-static struct conn *jumped_out_of(void *frame)
-{
-	struct conn *c;
-
-	if (likely(!asleep_on) || (uintptr_t)frame <= (uintptr_t)asleep_frame || on_other_stack())
-		return NULL;
-	c = conn_at(asleep_on - 1);
-	asleep_on = 0;
-	return c;
+	s->slept = NULL;
+	if (c)
+		sleeper_gone(c);
 }
 
 void conn_call_sleeps(struct conn *c, struct conn_sleep *s)
 {
 	if (s->slept)
 		return;
-	s->slept = true;
+	_pthread_cleanup_push(&s->unwound, sleep_over, s);
 	conn_hold_locked(c);
 	fetch_add(&uses[c->index].sleepers, 1);
+	s->slept = c;
 }
 
 bool conn_call_has(const struct conn *c, int fd)
@@ -208,28 +190,10 @@ bool conn_call_has(const struct conn *c, int fd)
 	return likely(fdtab_get(fd) == c) || load_acquire(&uses[c->index].kept) == (uint32_t)fd + 1;
 }
 
-static void cancelled(void *conn)
-{
-	asleep_on = 0;
-	sleeper_gone(conn);
-}
-
 int conn_call_waits(struct conn *c, struct conn_sleep *s, int *fd, int what, bool briefly, int64_t deadline_ns)
 {
-	struct conn *lost = jumped_out_of(s);
-	int r;
+	int r = briefly ? wait_briefly(c, *fd, deadline_ns) : wait_lane(c, *fd, (enum wait_for)what, deadline_ns);
 
-	if (unlikely(lost))
-		sleeper_gone(lost);
-	s->outer = asleep_on;
-	s->outer_frame = asleep_frame;
-	asleep_on = c->index + 1;
-	asleep_frame = (char *)s - SIGNAL_FRAME;
-	pthread_cleanup_push(cancelled, c);
-	r = briefly ? wait_briefly(c, *fd, deadline_ns) : wait_lane(c, *fd, (enum wait_for)what, deadline_ns);
-	pthread_cleanup_pop(0);
-	asleep_on = s->outer;
-	asleep_frame = s->outer_frame;
 	if (likely(fdtab_get(*fd) == c))
 		return r;
 	*fd = (int)load_acquire(&uses[c->index].kept) - 1;
@@ -238,22 +202,17 @@ int conn_call_waits(struct conn *c, struct conn_sleep *s, int *fd, int what, boo
 
 void conn_call_ends(struct conn *c, struct conn_sleep *s)
 {
-	if (s->slept)
-		sleeper_gone(c);
+	if (likely(!s->slept))
+		return;
+	_pthread_cleanup_pop(&s->unwound, 0);
+	sleep_over(s);
 }
 
 bool conn_use_keep(struct conn *c, int fd)
 {
 	struct use *u = &uses[c->index];
-	struct conn *lost = jumped_out_of(&u);
 	int copy;
 
-	if (unlikely(lost == c)) {
-		fetch_sub(&u->sleepers, 1);
-		conn_drop(c);
-	} else if (unlikely(lost)) {
-		sleeper_gone(lost);
-	}
 	if (likely(!load_relaxed(&u->sleepers)) || fd < 0)
 		return false;
 	copy = (int)sys_fcntl(fd, F_DUPFD_CLOEXEC, 0);

@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "shim/unwound.h"
+
 struct conn;
 
 int conn_use_init(void);
@@ -30,9 +32,8 @@ bool conn_use_unflush(struct conn *c);
  * descriptor, and the last of these calls does what the close has left.
  */
 struct conn_sleep {
-	uint32_t outer;		/* what this thread was asleep on already, in a call that a signal handler has interrupted */
-	void *outer_frame;
-	bool slept;
+	struct conn *slept;	/* counted among its sleepers; NULL: not yet, or not any more */
+	struct _pthread_cleanup_buffer unwound;	/* from then on until conn_call_ends() */
 };
 /* Before a sleep, under the lane's lock; counts once a call. */
 void conn_call_sleeps(struct conn *c, struct conn_sleep *s);

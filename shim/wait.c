@@ -219,7 +219,7 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 
 int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns)
 {
-	struct sleeper s = { .c = c, .want = what == WAIT_RX ? POLLIN : POLLOUT, .held = true, .in.signal_fd = -1 };
+	struct sleeper s = { .c = c, .want = what == WAIT_RX ? POLLIN : POLLOUT, .in.signal_fd = -1 };
 	bool linked = conn_is_linked(c);
 	bool rung = false;
 	int r = 0;
@@ -251,20 +251,13 @@ out:
 	return r;
 }
 
-static void brief_wait_abandoned(void *arg)
-{
-	conn_drop(arg);
-}
-
 int wait_briefly(struct conn *c, int fd, int64_t deadline_ns)
 {
 	struct pollfd p = { .fd = fd };
 	struct timespec left = timespec_of(BRIEFLY_NS);
 	int err = errno, r;
 
-	UNWOUND_BEGIN(brief_wait_abandoned, c);
 	r = real_ppoll(&p, 1, &left, NULL);
-	UNWOUND_END();
 	r = r < 0 ? -errno : r;
 	errno = err;
 	if (r == -EINTR && (load_relaxed(&c->rcv_timeout_ns) || signals_norestart_mask() || !signals_restart_mask()))

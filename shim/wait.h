@@ -27,8 +27,8 @@ int64_t wait_deadline(int64_t timeout_ns);
 /*
  * Returns 0 when it is worth trying again (which is not a promise), WAIT_HANDLED when a signal handler ran that restarts the call,
  * which ends it nevertheless if bytes have moved already; -EAGAIN past the deadline, -EINTR when a signal handler
- * ran that interrupts this call: one without SA_RESTART, or any while a timeout is set. The caller holds a use of the connection: a
- * thread that does not come back from here (unwound.h) has dropped it.
+ * ran that interrupts this call: one without SA_RESTART, or any while a timeout is set. The caller holds a use of the connection,
+ * and drops it if it does not come back from here (unwound.h).
  */
 int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns);
 
@@ -37,7 +37,7 @@ int wait_briefly(struct conn *c, int fd, int64_t deadline_ns);
 
 /*
  * A one-way stream voids its own announcements: waits a moment for the acknowledgement of the one that stands, asleep for up to
- * a millisecond if the call may block, else a fifth of that without sleeping. The caller holds a use, no lock.
+ * a millisecond if the call may block, else a fifth of that without sleeping. The caller holds a use, no lock; one that does not come back has dropped it.
  */
 void wait_for_acknowledgement(struct conn *c, bool may_block);
 
