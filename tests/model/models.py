@@ -72,6 +72,26 @@ MODELS = {
             "ONE_BELL": (["-DTWO_BELLS"], "one bell for bytes and for room"),
         },
     },
+    "epoll": {
+        "scenes": {
+            "edge": ([], "two threads on one set, one leaves for good"),
+            "level": (["-DLEVEL"], "the same, level-triggered: each takes one at a time"),
+            "one-shot": (["-DONESHOT"], "the same, told once for each EPOLL_CTL_MOD"),
+            "two-sets": (["-DSETS=2", "-DMESSAGES=1"], "a thread on each of two sets, one looks on and takes nothing"),
+        },
+        "mutations": {
+            "NO_SECOND_LOOK": ([], "sleeps without looking again after arming"),
+            "SEEN_AFTER_LOOK": ([], "the position seen is noted after the look at what is there"),
+            "NOT_SETTLED": ([], "who leaves a wait leaves others asleep with nothing armed"),
+            "SETTLED_WITHOUT_KICK": (["-DLEVEL"], "who leaves a wait tells those asleep nothing of what it leaves"),
+            "MOD_WITHOUT_EDGE": (["-DONESHOT"], "what came while a one-shot was silent is not told after EPOLL_CTL_MOD"),
+            "MOD_NOT_STIRRED": (["-DONESHOT"], "EPOLL_CTL_MOD is not heard by who sleeps"),
+            "STIR_WITHOUT_KICK": (["-DONESHOT"], "what is stirred wakes nobody"),
+            "NOT_STIRRED": (["-DSETS=2", "-DMESSAGES=1"], "who drains the bell forgets the other set"),
+            "COUNTED_LATE": (["-DSETS=2", "-DMESSAGES=1"], "counts itself as asleep after it has looked for what is stirred"),
+            "ARMED_NOT_DRAINED": (["-DSETS=2"], "a bell is not drained where another set's arming stands: it fills up, and makes no edge"),
+        },
+    },
     "ends": {
         "scenes": {
             "rings": ([], "half close, close, death and writing to who has gone, both lanes on rings"),
