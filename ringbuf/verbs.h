@@ -30,6 +30,7 @@ struct verbs_counts {
 	_Atomic uint64_t fetches;       /* tails read from the peer because bytes were held */
 	_Atomic uint64_t arms;          /* ibv_req_notify_cq() calls */
 	_Atomic uint64_t events;        /* taken from the completion channel */
+	_Atomic uint64_t status;        /* enum ibv_wc_status of the first completion that failed, 0: none has */
 };
 
 /* What an end tells the other in the rendezvous about where it may write. */
@@ -95,6 +96,8 @@ struct verbs_table {
 				  struct verbs_memory *own);
 	/* The ring sizes must be equal. After it the link carries bytes as soon as the step said ANSWERED or UP. */
 	void (*meet)(struct verbs_attempt *a, const struct verbs_memory *peer);
+	/* How long the device tries to reach the peer before the link is dead; before ask() or answer(). A second if it is never called. */
+	void (*set_patience)(struct verbs_attempt *a, unsigned ms);
 	enum verbs_error (*ask)(struct verbs_attempt *a, const void *msg, size_t len);
 	enum verbs_error (*answer)(struct verbs_attempt *a, const void *msg, size_t len);
 	/* Offer: turns the dialler away and goes on offering. */

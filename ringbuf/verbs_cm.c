@@ -17,8 +17,8 @@ enum {
 	BACKLOG = 8,
 	RESOLVE_MS = 2000,
 	INLINE_BYTES = 64,
-	ACK_TIMEOUT = 15, /* 4.096 us * 2^15, eight times: a dead path is known in about a second */
 	RETRIES = 7,
+	PATIENCE_MS = 1000,
 	RNR_FOR_EVER = 7, /* a peer that computes posts no receive requests */
 };
 
@@ -28,7 +28,8 @@ struct verbs_attempt {
 	struct rdma_cm_id *id;       /* dial, or the dialler that was heard */
 	struct verbs_link *v;        /* equipped */
 	enum verbs_error error;
-	bool up, answered;
+	unsigned patience_ms;
+	bool up;
 	size_t message_len;
 	uint8_t message[256];
 };
@@ -73,6 +74,7 @@ static struct verbs_attempt *begin(enum verbs_error *why)
 		return NULL;
 	}
 	set_fd(a->events->fd);
+	a->patience_ms = PATIENCE_MS;
 	return a;
 }
 
@@ -202,7 +204,6 @@ static enum verbs_step take_event(struct verbs_attempt *a, const struct rdma_cm_
 			return VERBS_UP;
 		}
 		keep_message(a, event);
-		a->answered = true;
 		return VERBS_ANSWERED;
 	case RDMA_CM_EVENT_ADDR_ERROR:
 		return fail(a, error_of(event->status, VERBS_NO_DEVICE));
@@ -430,9 +431,18 @@ static void meet(struct verbs_attempt *a, const struct verbs_memory *peer)
 	v->up = a->up;
 }
 
-static void prepare_param(struct rdma_cm_id *id, struct rdma_conn_param *param, const void *msg, size_t len)
+static void set_patience(struct verbs_attempt *a, unsigned ms)
 {
-	uint8_t timeout = ACK_TIMEOUT;
+	a->patience_ms = ms;
+}
+
+/* The device waits 4.096 us * 2^timeout for an acknowledgement, and tries once more each time. */
+static void prepare_param(const struct verbs_attempt *a, struct rdma_conn_param *param, const void *msg, size_t len)
+{
+	uint8_t timeout = 8;
+
+	while (timeout < 31 && (UINT64_C(4096) << timeout) * (RETRIES + 1) < a->patience_ms * UINT64_C(1000000))
+		timeout++;
 
 	*param = (struct rdma_conn_param){
 		.private_data = msg,
@@ -444,7 +454,7 @@ static void prepare_param(struct rdma_cm_id *id, struct rdma_conn_param *param, 
 		.rnr_retry_count = RNR_FOR_EVER,
 	};
 	/* An old kernel does not know it, and its default takes longer to find a dead path. */
-	rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout));
+	rdma_set_option(a->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout));
 }
 
 static enum verbs_error ask(struct verbs_attempt *a, const void *msg, size_t len)
@@ -453,7 +463,7 @@ static enum verbs_error ask(struct verbs_attempt *a, const void *msg, size_t len
 
 	if (!a->v || len > VERBS_MESSAGE_MAX)
 		return VERBS_SYSTEM;
-	prepare_param(a->id, &param, msg, len);
+	prepare_param(a, &param, msg, len);
 	return rdma_connect(a->id, &param) ? error_of(errno, VERBS_SYSTEM) : VERBS_OK;
 }
 
@@ -463,7 +473,7 @@ static enum verbs_error answer(struct verbs_attempt *a, const void *msg, size_t 
 
 	if (!a->v || len > VERBS_MESSAGE_MAX)
 		return VERBS_SYSTEM;
-	prepare_param(a->id, &param, msg, len);
+	prepare_param(a, &param, msg, len);
 	return rdma_accept(a->id, &param) ? error_of(errno, VERBS_SYSTEM) : VERBS_OK;
 }
 
@@ -553,6 +563,7 @@ const struct verbs_table ringway_verbs = {
 	.message = attempt_message,
 	.equip = equip,
 	.meet = meet,
+	.set_patience = set_patience,
 	.ask = ask,
 	.answer = answer,
 	.refuse = refuse,

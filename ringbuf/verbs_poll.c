@@ -150,6 +150,14 @@ static int take_sent(struct verbs_link *v, const struct ibv_wc *wc)
 	}
 }
 
+/* What is flushed after it says nothing. */
+static int take_failure(struct verbs_link *v, const struct ibv_wc *wc)
+{
+	if (!load_relaxed(&v->counts.status))
+		store_relaxed(&v->counts.status, wc->status);
+	return -ECONNRESET;
+}
+
 /*
  * Until the queue is empty, errors or not: what arrived before the error counts. Receive requests go back in between, so that a peer that
  * posts faster than this loop ends does not run out of them.
@@ -168,7 +176,7 @@ void verbs_poll(struct verbs_link *v)
 		count_add(&v->counts.cqes, (uint64_t)n);
 		for (int i = 0; i < n; i++) {
 			if (wc[i].status != IBV_WC_SUCCESS)
-				r = -ECONNRESET;
+				r = take_failure(v, &wc[i]);
 			else if (wc[i].wr_id >> TAG_SHIFT == TAG_RECV)
 				r = load_relaxed(&v->dead) == -EPROTO ? 0 : take_received(v, &wc[i]);
 			else

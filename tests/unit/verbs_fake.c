@@ -1,58 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-#include "verbs_fake.h"
+#include "verbs_fake_in.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #undef ibv_reg_mr
 
-#define CQ_MAX 1024
-#define QUEUE_MAX 512
-#define MRS 64
-#define QPS 16
-#define EVENTS 32
-
 struct fake fake;
-static int live;
-
-struct fake_channel {
-	struct ibv_comp_channel channel;
-	int wr_fd;
-};
-
-struct fake_cq {
-	struct ibv_cq cq;
-	struct ibv_wc wc[CQ_MAX];
-	unsigned head, tail;
-	bool armed;
-};
-
-struct fake_wr {
-	struct ibv_send_wr wr;
-	struct ibv_sge sge;
-	uint8_t inlined[256];
-};
-
-struct fake_qp {
-	struct ibv_qp qp;
-	struct fake_qp *peer;
-	struct fake_wr sq[QUEUE_MAX];
-	unsigned sq_head, sq_tail, sq_free; /* executed, posted, given back by a polled completion */
-	struct ibv_recv_wr rq[QUEUE_MAX];
-	struct ibv_sge rq_sge[QUEUE_MAX];
-	unsigned rq_head, rq_tail;
-	struct ibv_wc held[QUEUE_MAX];
-	unsigned nr_held;
-	uint32_t max_send, max_recv, max_inline;
-	bool error;
-	enum ibv_wc_status fail;
-};
+int fake_made;
 
 struct fake_mr {
 	struct ibv_mr mr;
@@ -60,8 +19,7 @@ struct fake_mr {
 	bool used;
 };
 static struct fake_mr mrs[MRS];
-static struct fake_qp *qps[QPS];
-static struct ibv_context context;
+struct fake_qp *fake_qps[QPS];
 
 void fake_reset(void)
 {
@@ -70,7 +28,7 @@ void fake_reset(void)
 
 int fake_live(void)
 {
-	return live;
+	return fake_made;
 }
 
 static void complete(struct fake_cq *cq, const struct ibv_wc *wc)
@@ -240,8 +198,8 @@ void fake_settle(void)
 	do {
 		moved = 0;
 		for (int i = 0; i < QPS; i++)
-			if (qps[i])
-				moved += fake_run(&qps[i]->qp, QUEUE_MAX);
+			if (fake_qps[i])
+				moved += fake_run(&fake_qps[i]->qp, QUEUE_MAX);
 	} while (moved);
 }
 
@@ -333,7 +291,7 @@ static int poll_cq(struct ibv_cq *ibcq, int most, struct ibv_wc *wc)
 		wc[n] = cq->wc[cq->head++ % CQ_MAX];
 		/* A completion gives back the slots of all work requests before it. */
 		for (int i = 0; i < QPS; i++) {
-			struct fake_qp *q = qps[i];
+			struct fake_qp *q = fake_qps[i];
 
 			if (!q || q->qp.send_cq != ibcq)
 				continue;
@@ -362,14 +320,14 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *ctx)
 	struct ibv_pd *pd = calloc(1, sizeof(*pd));
 
 	pd->context = ctx;
-	live++;
+	fake_made++;
 	return pd;
 }
 
 int ibv_dealloc_pd(struct ibv_pd *pd)
 {
 	free(pd);
-	live--;
+	fake_made--;
 	return 0;
 }
 
@@ -383,7 +341,7 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *ctx)
 	ch->channel.context = ctx;
 	ch->channel.fd = fds[0];
 	ch->wr_fd = fds[1];
-	live++;
+	fake_made++;
 	return &ch->channel;
 }
 
@@ -392,7 +350,7 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 	close(channel->fd);
 	close(((struct fake_channel *)channel)->wr_fd);
 	free(channel);
-	live--;
+	fake_made--;
 	return 0;
 }
 
@@ -403,14 +361,14 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *cq_context,
 	cq->cq.context = ctx;
 	cq->cq.channel = channel;
 	cq->cq.cqe = cqe;
-	live++;
+	fake_made++;
 	return &cq->cq;
 }
 
 int ibv_destroy_cq(struct ibv_cq *cq)
 {
 	free(cq);
-	live--;
+	fake_made--;
 	return 0;
 }
 
@@ -441,7 +399,7 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acce
 			continue;
 		mrs[i] = (struct fake_mr){ .access = access, .used = true };
 		mrs[i].mr = (struct ibv_mr){ .pd = pd, .addr = addr, .length = length, .lkey = i + 1, .rkey = i + 1 };
-		live++;
+		fake_made++;
 		return &mrs[i].mr;
 	}
 	abort();
@@ -455,7 +413,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
 	((struct fake_mr *)mr)->used = false;
-	live--;
+	fake_made--;
 	return 0;
 }
 
@@ -466,253 +424,16 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	return 0;
 }
 
-/* ---- librdmacm ---- */
-
-struct fake_event {
-	struct rdma_cm_event event;
-	uint8_t data[256];
-};
-
-struct fake_events {
-	struct rdma_event_channel channel;
-	struct fake_event queue[EVENTS];
-	unsigned head, tail;
-};
-
-struct fake_id {
-	struct rdma_cm_id id;
-	struct fake_id *other;
-	bool listening;
-	struct sockaddr_in6 at, to;
-};
-static struct fake_id *ids[QPS];
-
-static struct fake_event *push(struct rdma_cm_id *id, enum rdma_cm_event_type type, int status)
+struct ibv_context *fake_context(void)
 {
-	struct fake_events *ch = (struct fake_events *)id->channel;
-	struct fake_event *e = &ch->queue[ch->tail++ % EVENTS];
+	static struct ibv_context context;
+	static struct ibv_device device;
 
-	memset(e, 0, sizeof(*e));
-	e->event.id = id;
-	e->event.event = type;
-	e->event.status = status;
-	return e;
-}
-
-static void push_data(struct fake_event *e, const void *data, uint8_t len)
-{
-	memcpy(e->data, data, len);
-	e->event.param.conn.private_data = e->data;
-	e->event.param.conn.private_data_len = len;
-}
-
-struct rdma_event_channel *rdma_create_event_channel(void)
-{
-	struct fake_events *ch = calloc(1, sizeof(*ch));
-
-	ch->channel.fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	context.ops.post_send = post_send;
 	context.ops.post_recv = post_recv;
 	context.ops.poll_cq = poll_cq;
 	context.ops.req_notify_cq = req_notify_cq;
-	live++;
-	return &ch->channel;
-}
-
-void rdma_destroy_event_channel(struct rdma_event_channel *channel)
-{
-	close(channel->fd);
-	free(channel);
-	live--;
-}
-
-static struct ibv_device device;
-
-static struct fake_id *new_id(struct rdma_event_channel *channel)
-{
-	struct fake_id *f = calloc(1, sizeof(*f));
-
-	f->id.channel = channel;
-	for (int i = 0; i < QPS; i++)
-		if (!ids[i]) {
-			ids[i] = f;
-			break;
-		}
-	live++;
-	return f;
-}
-
-static struct ibv_context *the_context(void)
-{
 	device.transport_type = fake.iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
 	context.device = &device;
 	return fake.no_device ? NULL : &context;
-}
-
-int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *ctx, enum rdma_port_space ps)
-{
-	*id = &new_id(channel)->id;
-	return 0;
-}
-
-int rdma_destroy_id(struct rdma_cm_id *id)
-{
-	struct fake_id *f = (struct fake_id *)id;
-
-	for (int i = 0; i < QPS; i++) {
-		if (ids[i] == f)
-			ids[i] = NULL;
-		else if (ids[i] && ids[i]->other == f)
-			ids[i]->other = NULL;
-	}
-	free(id);
-	live--;
-	return 0;
-}
-
-static size_t addr_bytes(const struct sockaddr *addr)
-{
-	return addr->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-}
-
-int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
-{
-	struct fake_id *f = (struct fake_id *)id;
-
-	memcpy(&f->at, addr, addr_bytes(addr));
-	id->verbs = the_context();
-	return 0;
-}
-
-int rdma_listen(struct rdma_cm_id *id, int backlog)
-{
-	((struct fake_id *)id)->listening = true;
-	return 0;
-}
-
-int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockaddr *dst, int timeout_ms)
-{
-	struct fake_id *f = (struct fake_id *)id;
-
-	memcpy(&f->at, src, addr_bytes(src));
-	memcpy(&f->to, dst, addr_bytes(dst));
-	id->verbs = the_context();
-	push(id, id->verbs ? RDMA_CM_EVENT_ADDR_RESOLVED : RDMA_CM_EVENT_ADDR_ERROR, id->verbs ? 0 : -ENODEV);
-	return 0;
-}
-
-int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
-{
-	push(id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
-	return 0;
-}
-
-int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
-{
-	struct fake_id *f = (struct fake_id *)id, *n;
-
-	for (int i = 0; i < QPS; i++) {
-		struct fake_id *l = ids[i];
-
-		if (!l || !l->listening || memcmp(&l->at, &f->to, sizeof(l->at)))
-			continue;
-		n = new_id(l->id.channel);
-		n->id.verbs = the_context();
-		n->other = f;
-		f->other = n;
-		struct fake_event *e = push(&l->id, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
-
-		e->event.id = &n->id;
-		e->event.listen_id = &l->id;
-		push_data(e, param->private_data, param->private_data_len);
-		return 0;
-	}
-	push(id, RDMA_CM_EVENT_REJECTED, 8);
-	return 0;
-}
-
-int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)
-{
-	struct fake_id *f = (struct fake_id *)id;
-
-	push_data(push(&f->other->id, RDMA_CM_EVENT_ESTABLISHED, 0), param->private_data, param->private_data_len);
-	push(id, RDMA_CM_EVENT_ESTABLISHED, 0);
-	((struct fake_qp *)id->qp)->peer = (struct fake_qp *)f->other->id.qp;
-	((struct fake_qp *)f->other->id.qp)->peer = (struct fake_qp *)id->qp;
-	return 0;
-}
-
-int rdma_reject(struct rdma_cm_id *id, const void *data, uint8_t len)
-{
-	struct fake_id *f = (struct fake_id *)id;
-
-	if (f->other)
-		push(&f->other->id, RDMA_CM_EVENT_REJECTED, 28);
-	return 0;
-}
-
-int rdma_disconnect(struct rdma_cm_id *id)
-{
-	struct fake_id *f = (struct fake_id *)id;
-
-	if (f->other)
-		push(&f->other->id, RDMA_CM_EVENT_DISCONNECTED, 0);
-	return 0;
-}
-
-int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
-{
-	struct fake_events *ch = (struct fake_events *)channel;
-
-	if (ch->head == ch->tail) {
-		errno = EAGAIN;
-		return -1;
-	}
-	*event = &ch->queue[ch->head++ % EVENTS].event;
-	return 0;
-}
-
-int rdma_ack_cm_event(struct rdma_cm_event *event)
-{
-	return 0;
-}
-
-int rdma_set_option(struct rdma_cm_id *id, int level, int optname, void *optval, size_t optlen)
-{
-	return 0;
-}
-
-int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
-{
-	struct fake_qp *q = calloc(1, sizeof(*q));
-
-	q->qp.context = id->verbs;
-	q->qp.send_cq = attr->send_cq;
-	q->qp.recv_cq = attr->recv_cq;
-	q->max_send = attr->cap.max_send_wr;
-	q->max_recv = attr->cap.max_recv_wr;
-	q->max_inline = attr->cap.max_inline_data;
-	for (int i = 0; i < QPS; i++)
-		if (!qps[i]) {
-			qps[i] = q;
-			break;
-		}
-	id->qp = &q->qp;
-	live++;
-	return 0;
-}
-
-void rdma_destroy_qp(struct rdma_cm_id *id)
-{
-	struct fake_qp *q = (struct fake_qp *)id->qp;
-
-	for (int i = 0; i < QPS; i++) {
-		if (qps[i] == q)
-			qps[i] = NULL;
-		else if (qps[i] && qps[i]->peer == q)
-			qps[i]->peer = NULL;
-	}
-	free(q);
-	id->qp = NULL;
-	live--;
 }
