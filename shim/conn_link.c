@@ -263,7 +263,8 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 	if (!conn_is_linked(c))
 		return kernel;
 	conn_take_tx_attention(c);
-	if (kernel & POLLRDHUP && conn_tx_on_ring(c))
+	/* An end of our own that is shut for reading looks the same. */
+	if (kernel & POLLRDHUP && !load_relaxed(&c->rx.shut) && conn_tx_on_ring(c))
 		conn_peer_ended(c);
 	if (kernel & (POLLIN | POLLRDHUP | POLLHUP | POLLERR) || conn_rx_attention(c) || unlooked(c))
 		conn_frames_try(c, fd);
@@ -276,7 +277,7 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 		if (conn_rx_avail(c) >= (low < most ? low : most) || conn_rx_ended(c) || load_relaxed(&c->rx.shut))
 			ready |= want & READ_EVENTS;
 	} else if (load_relaxed(&c->rx.state) == RX_ACKED) {
-		if (conn_rx_tcp_bytes(c, fd) || conn_rx_ended(c))
+		if (conn_rx_tcp_bytes(c, fd) || conn_rx_ended(c) || load_relaxed(&c->rx.shut))
 			ready |= want & kernel & READ_EVENTS;
 	} else {
 		ready |= want & kernel & READ_EVENTS;

@@ -21,6 +21,7 @@
 #include "shim/switch.h"
 #include "shim/wait.h"
 
+#define DISCARD_BYTES 1024
 #define LOOK_EVERY 64	/* empty reads of a ring for one look at the kernel's socket, where nothing asks for more */
 
 /* What the stash has, as program data: it was taken for the beginning of a frame and is none. */
@@ -110,13 +111,17 @@ static ssize_t take_ring(struct conn *c, const struct iov_walk *walk, int flags)
  */
 static ssize_t peek_across(struct conn *c, int fd, const struct iov_walk *walk, size_t cap, int flags)
 {
-	uint8_t expected[FRAME_SIZE], got[FRAME_SIZE];
+	uint8_t expected[FRAME_SIZE], got[FRAME_SIZE], discarded[DISCARD_BYTES];
 	struct iovec window[IOV_WINDOW];
 	struct msghdr local = { .msg_iov = window };
 	struct iov_walk rest = *walk;
 	size_t bytes, nr = iov_window(walk, cap, window, &bytes);
 	ssize_t n;
 
+	/* With MSG_TRUNC the program's memory is left alone, and the frame has to be seen all the same. */
+	if (flags & MSG_TRUNC)
+		for (nr = 0, bytes = 0; bytes < cap && nr < IOV_WINDOW; bytes += window[nr++].iov_len)
+			window[nr] = (struct iovec){ discarded, cap - bytes < DISCARD_BYTES ? cap - bytes : DISCARD_BYTES };
 	if (bytes < cap || nr == IOV_WINDOW)
 		return -EAGAIN;
 	window[nr] = (struct iovec){ .iov_base = got, .iov_len = FRAME_SIZE };
@@ -245,11 +250,21 @@ static void after_call(struct conn *c, int fd)
 		conn_tell_stats(c, fd);
 }
 
+/* Nothing comes any more: a peek that wants more than what is there has it all. */
+static bool stream_is_over(struct conn *c, int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLRDHUP };
+	struct timespec now = { 0 };
+
+	return load_relaxed(&c->rx.state) == RX_ENDED || sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0;
+}
+
 ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr, int flags, struct msghdr *m)
 {
 	struct iov_walk w;
 	size_t low, done = 0;
 	int64_t deadline = -1;
+	bool over = false;
 	struct conn_sleep sleep = { 0 };
 	ssize_t n = iov_start(&w, iov, nr);
 
@@ -285,7 +300,13 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 			lane_unlock(&c->rx.lock);
 			continue;
 		}
-		wait = (n == -EAGAIN || (n > 0 && done < low)) && done < (low ? low : 1) &&
+		/* What came between this look at the bytes and that at the end is still to be taken. */
+		if (n > 0 && (flags & (MSG_PEEK | MSG_DONTWAIT)) == MSG_PEEK && done < low && !over && stream_is_over(c, fd)) {
+			over = true;
+			lane_unlock(&c->rx.lock);
+			continue;
+		}
+		wait = (n == -EAGAIN || (n > 0 && done < low && !over)) && done < (low ? low : 1) &&
 		       !(flags & MSG_DONTWAIT) && !load_relaxed(&c->nonblock);
 		if (wait)
 			conn_call_sleeps(c, &sleep);

@@ -164,6 +164,13 @@ static void counts_take(struct diag_bytes *out, const struct tcp_info *ti, uint6
 	out->readable = is_open(ti->tcpi_state) && !theirs;
 }
 
+bool diag_peer_ended(int fd)
+{
+	struct tcp_info ti;
+
+	return info_get(fd, &ti) < 0 || !is_open(ti.tcpi_state) || fin_received(ti.tcpi_state);
+}
+
 int diag_counts(int fd, bool connector, struct diag_bytes *out)
 {
 	struct tcp_info before, after;

@@ -41,6 +41,8 @@ struct diag_bytes {
  * The counts of our own socket. They are exact only while nobody reads or writes it, so the caller holds both lane locks.
  * Returns 0; -EAGAIN if acknowledgements or data kept moving while we looked; another -errno if the kernel does not tell.
  */
+/* Has the peer's FIN, or a reset, come in? (What it cannot tell counts as yes.) */
+bool diag_peer_ended(int fd);
 int diag_counts(int fd, bool connector, struct diag_bytes *out);
 
 /* True if `uid` as the kernel reported it names one user: not so for the overflow uid in a user namespace that maps not all. */

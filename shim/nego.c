@@ -214,7 +214,8 @@ int nego_wait_fd(const struct conn *c)
 {
 	const struct nego_row *row;
 
-	if (c->nego.phase >= NEGO_AGREED || c->nego.stalled)
+	/* While others hold it, too, nobody takes from the descriptor: a sleeper on it would be woken for ever. */
+	if (c->nego.phase >= NEGO_AGREED || c->nego.stalled || load_relaxed(&((struct conn *)c)->nr_holders) != 1)
 		return -1;
 	row = nego_row_of(c);
 	return row ? nego_row_wait_fd(row) : -1;

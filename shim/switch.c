@@ -238,13 +238,22 @@ size_t switch_read_cap(const struct conn *c)
 	return (size_t)(c->rx.cap_pos - load_relaxed(&m->rx.tcp_bytes));
 }
 
+/*
+ * The kernel had nothing to read and says that it will stay so. Where our own end is shut for reading it says that of any empty queue,
+ * and hands out what comes later all the same.
+ */
+static bool peer_has_ended(struct conn *c, int fd)
+{
+	return !load_relaxed(&c->rx.shut) || diag_peer_ended(fd);
+}
+
 enum frame_sight frame_receive(struct conn *c, int fd, enum frame_type type, uint64_t pos, bool (*is_data)(struct conn *c))
 {
 	uint8_t expected[FRAME_SIZE], got[FRAME_SIZE];
 	size_t have = c->rx.stash_len;
 	ssize_t n = sys_recvfrom(fd, got, FRAME_SIZE - have, MSG_PEEK | MSG_DONTWAIT, NULL, NULL);
 
-	if (n == -EAGAIN || n == -EINTR)
+	if (n == -EAGAIN || n == -EINTR || (n == 0 && !peer_has_ended(c, fd)))
 		return FRAME_NOT_YET;
 	if (n <= 0) {
 		/* The error that the peek took is the program's to hear. The beginning of a frame is no data. */

@@ -9,7 +9,8 @@ class Holder:
         self.actors, self.names, self.sets = actors, names, sets
 
     def child(self, actor):
-        return Holder([actor], list(self.names), list(self.sets))
+        """Sets that are edge-triggered stay with the parent: each process has its own idea of what was told."""
+        return Holder([actor], list(self.names), [name for name in self.sets if name[0] != "t"])
 
 
 class Side:

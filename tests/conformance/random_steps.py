@@ -113,9 +113,9 @@ class Generator:
                 return
         else:
             flags = [flag for flag in ("peek", "trunc", "dontwait") if self.chance(0.15)]
-            if (kind in ("recvfrom", "recvmmsg") or "peek" in flags) and "trunc" in flags:
+            if kind in ("recvfrom", "recvmmsg") and "trunc" in flags:
                 flags.remove("trunc")
-            if self.chance(0.15) and "peek" not in flags:
+            if self.chance(0.15):
                 flags.append("waitall")
             waits = side.sleeps() or ("waitall" in flags and want > side.unread and
                                       not (side.peer.ended or side.deaf or side.nonblock or side.timeout))
@@ -213,6 +213,10 @@ class Generator:
         if side.ended or self.chance(0.6):
             return
         actor, _, fd = self.pick(side)
+        if self.chance(0.2) and not side.deaf:
+            side.deaf = True
+            self.say(actor, f"shutdown {fd} rd")
+            return
         side.ended = True
         self.say(actor, f"shutdown {fd} wr")
         self.say(actor, f"send {fd} 5 nosignal")
