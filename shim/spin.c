@@ -36,11 +36,22 @@ static struct {
 	_Atomic uint32_t hits;		/* since next_skip last shrank */
 } spin;
 
+/* The processor's counter must not be read: libc reads it in the process to tell the time. */
+static _Atomic bool counter_lost;
+
+void spin_lose_counter(void)
+{
+	store_relaxed(&counter_lost, true);
+}
+
 int64_t now_ns(void)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	if (unlikely(load_relaxed(&counter_lost)))
+		sys_call2(SYS_clock_gettime, CLOCK_MONOTONIC, &t);
+	else
+		clock_gettime(CLOCK_MONOTONIC, &t);
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
@@ -59,6 +70,8 @@ uint32_t spin_budget_ns(void)
 {
 	uint32_t skip;
 
+	if (unlikely(load_relaxed(&counter_lost)))
+		return 0;
 	if (options.spin_us != OPTION_SPIN_AUTO)
 		return options.spin_us > UINT32_MAX / 1000 ? UINT32_MAX : (uint32_t)options.spin_us * 1000;
 	if (unlikely(!load_relaxed(&spin.nr_cpus))) {

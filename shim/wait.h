@@ -48,6 +48,9 @@ void wait_for_acknowledgement(struct conn *c, bool may_block);
 uint32_t spin_budget_ns(void);
 void spin_result(bool hit, uint32_t spent_ns);
 
+/* From now on reading the processor's counter is punished: no spinning, and the kernel is asked for the time. */
+void spin_lose_counter(void);
+
 /* Have waits been ending by spinning, so that a few looks more are worth their time? */
 bool spin_pays(void);
 

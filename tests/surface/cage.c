@@ -45,6 +45,30 @@ static void allow_talk_only(void)
 	MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
+/* Each read has to wait a while. */
+static void talk_to_child(int a, int b)
+{
+	char byte = 0;
+	pid_t pid = fork();
+
+	MUST(pid >= 0);
+	if (pid == 0) {
+		close(a);
+		while (read(b, &byte, 1) == 1) {
+			usleep(100);
+			write(b, &byte, 1);
+		}
+		_exit(5);
+	}
+	close(b);
+	for (int i = 0; i < 20; i++) {
+		MUST(write(a, "x", 1) == 1);
+		MUST(read(a, &byte, 1) == 1);
+	}
+	close(a);
+	SAY("child %d\n", wait_for(pid));
+}
+
 /* Each read has to wait a while for the process at the other end, which is not caged. */
 static void talk_caged(int a, int b)
 {
@@ -69,10 +93,49 @@ static void talk_caged(int a, int b)
 	close(a);
 }
 
+/* Strict mode on a ring: the end that is written down, and no other. */
+static void strict_ends(void)
+{
+	for (int round = 0; round < 20; round++) {
+		int a, b;
+		char byte;
+		pid_t pid;
+
+		a = tcp_pair(&b);
+		ping_pong(a, b, 30);
+		pid = fork();
+		MUST(pid >= 0);
+		if (pid == 0) {
+			MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) == 0);
+			read(a, &byte, 1);
+			write(1, "woken\n", 6);
+			syscall(SYS_exit, 0);
+		}
+		SAY("%d\n", wait_for(pid));
+		close(a);
+		close(b);
+	}
+}
+
+/* Whoever may not read the processor's counter has not asked for the time. */
+static void without_counter(void)
+{
+	int a, b;
+
+	a = tcp_pair(&b);
+	ping_pong(a, b, 30);
+	MUST(prctl(PR_SET_TSC, PR_TSC_SIGSEGV) == 0);
+	talk_to_child(a, b);
+}
+
 int main(int argc, char **argv)
 {
 	int a, b;
 
+	if (strcmp(argv[1], "strict") == 0)
+		return strict_ends(), 0;
+	if (strcmp(argv[1], "no-counter") == 0)
+		return without_counter(), 0;
 	if (strcmp(argv[1], "chroot") == 0) {
 		MUST(mkdtemp(argv[2]) && chroot(argv[2]) == 0 && chdir("/") == 0);
 		a = tcp_pair(&b);

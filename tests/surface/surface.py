@@ -203,6 +203,8 @@ def cases(probes, work):
         "seccomp-by-prctl": Case(probe("cage", "prctl", "talk"), {"after": "20"}, caged),
         "seccomp-by-syscall": Case(probe("cage", "seccomp"), {"after": "20"}, caged),
         "seccomp-talk-only": Case(probe("cage", "talk-only"), {"after": "20"}, one_caged),
+        "seccomp-strict": Case(probe("cage", "strict"), at_once | {"spin": "100000"}, ring_used_and_said("-9\n" * 20), compare=False),
+        "no-counter": Case(probe("cage", "no-counter"), at_once, ring_used),
         "io-uring": Case(probe("cage", "io_uring"), at_once, counted("io-uring", 2)),
         "connect": Case(probe("connect")),
         "connect-on-ring": Case(probe("connect"), at_once, check=ring_used),
