@@ -4,10 +4,7 @@
  * common case, a peer without the shim, and costs one refused connect().
  */
 #include <errno.h>
-#include <stddef.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include "ringbuf/atomic.h"
 #include "ringbuf/sys.h"
@@ -20,16 +17,12 @@ enum { MAX_DIALS = 8 };
 
 static int link_dial(const struct nego_tuple *t)
 {
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
-	char name[NEGO_NAME_MAX];
-	size_t len = nego_name(name, t);
-	int fd, rc;
+	struct nego_address at;
+	int rc, fd = nego_link_socket(&at, t);
 
-	memcpy(un.sun_path, name, len);
-	fd = sys_socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return fd;
-	rc = (int)sys_call3(SYS_connect, fd, &un, offsetof(struct sockaddr_un, sun_path) + len);
+	rc = (int)sys_call3(SYS_connect, fd, &at.un, at.len);
 	if (rc) {
 		sys_close(fd);
 		return rc;
@@ -88,6 +81,10 @@ static enum nego_outcome dial(struct conn *c, int fd, const struct nego_tuple *t
 		if (rc)
 			return rc == -EAGAIN ? NEGO_LATER : NEGO_FAILED;
 	}
+	/* Before the peer is troubled: a dial that cannot be followed by a word counts against us there. */
+	rc = nego_row_room(c, why);
+	if (rc)
+		return rc == -EAGAIN ? NEGO_LATER : NEGO_FAILED;
 	link = link_dial(t);
 	if (link == -ECONNREFUSED || link == -EAGAIN)
 		return NEGO_LATER;

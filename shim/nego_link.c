@@ -8,6 +8,17 @@
 
 #include "ringbuf/sys.h"
 
+int nego_link_socket(struct nego_address *at, const struct nego_tuple *t)
+{
+	char name[NEGO_NAME_MAX];
+	size_t len = nego_name(name, t);
+
+	*at = (struct nego_address){ .un.sun_family = AF_UNIX };
+	memcpy(at->un.sun_path, name, len);
+	at->len = (unsigned int)(offsetof(struct sockaddr_un, sun_path) + len);
+	return sys_socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
 /* Room for a few descriptors, so that one too many is told from one that the process has no room for. */
 #define LINK_FDS 4
 

@@ -5,10 +5,7 @@
  * fault, is answered.
  */
 #include <errno.h>
-#include <stddef.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include "ringbuf/atomic.h"
 #include "ringbuf/sys.h"
@@ -19,16 +16,12 @@ enum { BACKLOG = 4, MAX_STRANGERS = 16, MAX_ACCEPTS = 8 };
 
 static int listener_make(const struct nego_tuple *t)
 {
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
-	char name[NEGO_NAME_MAX];
-	size_t len = nego_name(name, t);
-	int fd, rc;
+	struct nego_address at;
+	int rc, fd = nego_link_socket(&at, t);
 
-	memcpy(un.sun_path, name, len);
-	fd = sys_socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return fd;
-	rc = sys_bind(fd, &un, (unsigned int)(offsetof(struct sockaddr_un, sun_path) + len));
+	rc = sys_bind(fd, &at.un, at.len);
 	if (!rc)
 		rc = (int)sys_call2(SYS_listen, fd, BACKLOG);
 	if (rc) {
@@ -44,6 +37,9 @@ static enum nego_outcome offer_make(struct conn *c, const struct nego_tuple *t, 
 	uint32_t uid;
 	int rc = nego_find_peer(c, t, &uid, why);
 
+	if (rc)
+		return rc == -EAGAIN ? NEGO_LATER : NEGO_FAILED;
+	rc = nego_row_room(c, why);
 	if (rc)
 		return rc == -EAGAIN ? NEGO_LATER : NEGO_FAILED;
 	row = nego_row_take(c);

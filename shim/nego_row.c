@@ -17,6 +17,9 @@
 /* Untouched rows cost no memory. More attempts at once than rows: the rest is asked again later. */
 static struct nego_row rows[NEGO_ROWS];
 static _Atomic uint32_t rows_end;	/* no row at or beyond it was ever taken */
+static _Atomic uint32_t nr_under_way[CONN_ACCEPTED + 1];	/* rows in use, by role */
+
+enum { FDS_OF_LINK = 2, FDS_OF_ATTEMPT = 1 + FDS_OF_LINK };
 
 static void row_blank(struct nego_row *row)
 {
@@ -33,6 +36,21 @@ static void row_blank(struct nego_row *row)
 	row->segment = (struct segment){ 0 };
 }
 
+/*
+ * Bells are what is wanted; listeners and links only lead to them. Where descriptors are few (own_fd.c), many attempts at once would take
+ * them all, and none would come to its bells. A dial gets them at once, but so does the offer that it goes to, which may be ours.
+ */
+int nego_row_room(const struct conn *c, enum reason *why)
+{
+	int offers = (int)load_relaxed(&nr_under_way[CONN_CONNECTED]), dials = (int)load_relaxed(&nr_under_way[CONN_ACCEPTED]);
+	int to_come = c->role == CONN_CONNECTED || offers <= dials ? offers : dials + 1;
+
+	if (own_fd_room() >= FDS_OF_ATTEMPT + FDS_OF_LINK * to_come)
+		return 0;
+	*why = REASON_NO_FDS;
+	return offers + dials ? -EAGAIN : -EMFILE;
+}
+
 struct nego_row *nego_row_take(struct conn *c)
 {
 	for (uint32_t at = 0; at < NEGO_ROWS; at++) {
@@ -42,6 +60,7 @@ struct nego_row *nego_row_take(struct conn *c)
 			continue;
 		while (end <= at && !compare_exchange(&rows_end, &end, at + 1))
 			;
+		fetch_add(&nr_under_way[c->role], 1);
 		row_blank(&rows[at]);
 		c->nego.slot = at + 1;
 		return &rows[at];
@@ -83,6 +102,7 @@ static void row_release(struct conn *c, struct nego_row *row)
 {
 	row_close_sockets(c, row);
 	c->nego.slot = 0;
+	fetch_sub(&nr_under_way[c->role], 1);
 	store_release(&row->owner, 0); /* pairs with nego_row_take() */
 }
 
@@ -117,6 +137,8 @@ void nego_row_forget_all(void)
 		segment_close(&row->segment);
 		store_relaxed(&row->owner, 0);
 	}
+	store_relaxed(&nr_under_way[CONN_CONNECTED], 0);
+	store_relaxed(&nr_under_way[CONN_ACCEPTED], 0);
 }
 
 /* The newest link that has said nothing is likeliest to speak next: its HELLO follows its connect(). */

@@ -45,6 +45,11 @@ enum nego_outcome {
 	NEGO_FAILED,	/* *why says why, for good */
 };
 
+/*
+ * Is there room for one more attempt? 0; -EAGAIN for not now: the descriptors that are left are needed by those under way; -EMFILE: none
+ * is under way, and there are none left. With the reason in *why.
+ */
+int nego_row_room(const struct conn *c, enum reason *why);
 /* NULL if all rows are in use. */
 struct nego_row *nego_row_take(struct conn *c);
 /* The row of the connection in this process, or NULL. */

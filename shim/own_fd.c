@@ -72,6 +72,23 @@ int own_fd_init(void)
 	return read_limit().rlim_cur ? 0 : -EMFILE;
 }
 
+int own_fd_room(void)
+{
+	/* It may be the raised one: then it is said to be more for a moment. */
+	struct rlimit64 limit = read_limit();
+	uint64_t all;
+
+	if (limit.rlim_cur > PLACE_MAX)
+		all = limit.rlim_cur - PLACE_MAX;
+	else if (limit.rlim_max > limit.rlim_cur)
+		all = limit.rlim_max - limit.rlim_cur;
+	else
+		all = limit.rlim_cur >= LIMIT_MIN ? limit.rlim_cur / 16 : 0;
+	if (all > ROOM)
+		all = ROOM;
+	return (int)all - load_relaxed(&nr_hidden);
+}
+
 /* A copy of fd out of the program's way, or -EMFILE. */
 static int place(int fd)
 {

@@ -20,6 +20,9 @@ int own_fd_init(void);
  */
 int own_fd_adopt(int fd, int *holder);
 
+/* How many more there is room for, about. */
+int own_fd_room(void);
+
 /* Closes a hidden fd and frees its number. Quietly ignores a negative one. */
 void own_fd_close(int fd);
 

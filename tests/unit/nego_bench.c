@@ -40,6 +40,11 @@ int own_fd_adopt(int fd, int *holder)
 	return fd;
 }
 
+int own_fd_room(void)
+{
+	return seen.few_fds ? seen.room : 1000;
+}
+
 void own_fd_close(int fd)
 {
 	if (fd >= 0)

@@ -28,6 +28,8 @@ struct seen {
 	enum reason why;
 	int watched, busy, adopt_rc, hide_rc, hide_after;
 	bool locked;
+	bool few_fds;	/* there is room for `room` hidden ones */
+	int room;
 };
 extern struct seen seen;
 

@@ -230,6 +230,23 @@ static void a_step_after_the_close_is_none(void **state)
 	bench_close();
 }
 
+/* Or a call that sleeps would wake up for the peer again and again. */
+static void with_two_holders_there_is_nothing_to_wake_up_for(void **state)
+{
+	bench_open(V4);
+	poke_connector();
+	assert_true(nego_wait_fd(&bench.connector) >= 0);
+	bench.connector.nr_holders = 2;
+	poke_acceptor();
+	poke_connector();
+	assert_int_equal(nego_wait_fd(&bench.connector), -1);
+	bench.connector.nr_holders = 1;
+	poke_connector();
+	poke_acceptor();
+	assert_int_equal(seen.links, 2);
+	bench_close();
+}
+
 static void a_connection_with_two_holders_waits(void **state)
 {
 	bench_open(V4);
@@ -373,6 +390,37 @@ static void no_room_for_hidden_fds_pins_and_leaks_nothing(void **state)
 	}
 }
 
+static void without_descriptors_nothing_is_begun(void **state)
+{
+	bench_open(V4);
+	seen.few_fds = true;
+	seen.room = 2;
+	poke_connector();
+	assert_int_equal(seen.pins, 1);
+	assert_int_equal(seen.why, REASON_NO_FDS);
+	bench_close();
+}
+
+/* The attempt that is under way needs those that are left; a dial that had to be put off is none. */
+static void few_descriptors_are_left_to_the_attempts_under_way(void **state)
+{
+	bench_open(V4);
+	poke_connector();
+	seen.few_fds = true;
+	seen.room = 4;
+	for (int i = 0; i < 12; i++)
+		poke_acceptor();
+	assert_int_equal(seen.pins, 0);
+	assert_int_equal(bench.acceptor.nego.dials, 0);
+	assert_int_equal(bench.acceptor.reason, REASON_NO_FDS);
+	seen.room = 5;
+	poke_acceptor();
+	poke_connector();
+	poke_acceptor();
+	assert_linked();
+	bench_close();
+}
+
 static void an_unknown_role_stays_on_tcp(void **state)
 {
 	bench_open(V4);
@@ -472,11 +520,14 @@ int main(void)
 		cmocka_unit_test(a_number_that_was_reused_is_noticed),
 		cmocka_unit_test(a_step_after_the_close_is_none),
 		cmocka_unit_test(a_connection_with_two_holders_waits),
+		cmocka_unit_test(with_two_holders_there_is_nothing_to_wake_up_for),
 		cmocka_unit_test(a_forked_child_leaves_the_offer_to_the_parent),
 		cmocka_unit_test(a_child_that_is_left_alone_begins_anew),
 		cmocka_unit_test(a_lane_in_use_is_waited_out),
 		cmocka_unit_test(readiness_may_ask_for_a_later_link),
 		cmocka_unit_test(no_room_for_hidden_fds_pins_and_leaks_nothing),
+		cmocka_unit_test(without_descriptors_nothing_is_begun),
+		cmocka_unit_test(few_descriptors_are_left_to_the_attempts_under_way),
 		cmocka_unit_test(an_unknown_role_stays_on_tcp),
 		cmocka_unit_test(a_peer_elsewhere_is_known_at_the_first_step),
 		cmocka_unit_test(a_kernel_that_does_not_find_ourselves_does_not_tell),
