@@ -6,6 +6,7 @@
 
 ssize_t __read(int fd, void *buf, size_t len);
 ssize_t __write(int fd, const void *buf, size_t len);
+ssize_t __send(int fd, const void *buf, size_t len, int flags);
 int __poll(struct pollfd *fds, nfds_t nr_fds, int timeout);
 int __select(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, struct timeval *timeout);
 
@@ -17,6 +18,11 @@ EXPORT ssize_t __read(int fd, void *buf, size_t len)
 EXPORT ssize_t __write(int fd, const void *buf, size_t len)
 {
 	return write(fd, buf, len);
+}
+
+EXPORT ssize_t __send(int fd, const void *buf, size_t len, int flags)
+{
+	return send(fd, buf, len, flags);
 }
 
 EXPORT int __poll(struct pollfd *fds, nfds_t nr_fds, int timeout)
