@@ -21,6 +21,11 @@ struct epoll_set *epoll_set_create(int epfd)
 	s = pool_set_get();
 	if (!s)
 		return NULL;
+	/* No fork sees half of it. */
+	if (!set_lock(s)) {
+		pool_set_put(s);
+		return NULL;
+	}
 	/*
 	 * But for the lock, which a late look at the set that was here before may be about to take, and the count of those who
 	 * still sleep on that one.
@@ -30,6 +35,7 @@ struct epoll_set *epoll_set_create(int epfd)
 	s->nr_numbers = 1;
 	s->inner = s->kick = -1;
 	s->live = true;
+	set_unlock(s);
 	return s;
 }
 
@@ -101,11 +107,13 @@ void epoll_set_drop(struct epoll_set *s, int epfd)
 
 /* ---- fork ---------------------------------------------------------------------------------------------------------- */
 
-/* A set that a handler's fork finds locked by its own thread, or that appears meanwhile, is not ours to unlock. */
+/* Free records, too: one may come into use while we wait for it. What a handler's fork finds locked by its own thread is not ours to unlock. */
 static void fork_lock(struct epoll_set *s)
 {
-	s->fork_locked = set_lock(s);
-	if (s->fork_locked)
+	if (!set_lock(s))
+		return;
+	s->fork_locked = true;
+	if (s->live)
 		set_empty_park(s);
 }
 
@@ -128,6 +136,8 @@ static void fork_child_set(struct epoll_set *s)
 	s->nr_users = 0;
 	s->inherited = true;
 	s->fork_locked = false;
+	if (!s->live)
+		return;
 	for (struct epoll_reg *r = s->regs.first; r; r = r->in_set.next) {
 		r->armed = 0;
 		if (r->state == REG_ADOPTED)
@@ -137,8 +147,16 @@ static void fork_child_set(struct epoll_set *s)
 
 void epoll_fork_prepare(void)
 {
-	pool_for_each_set(fork_lock);
-	pool_fork_prepare();
+	uint32_t nr_locked = 0;
+
+	for (;;) {
+		nr_locked = pool_for_each_record(nr_locked, fork_lock);
+		pool_fork_prepare();
+		/* New records come under the pool's lock, which is taken after the sets'. */
+		if (likely(pool_has_records(nr_locked)))
+			break;
+		pool_fork_release(false);
+	}
 	epoll_early_fork_prepare();
 }
 
@@ -146,12 +164,12 @@ void epoll_fork_parent(void)
 {
 	epoll_early_fork_release(false);
 	pool_fork_release(false);
-	pool_for_each_set(fork_unlock);
+	pool_for_each_record(0, fork_unlock);
 }
 
 void epoll_fork_child(void)
 {
 	epoll_early_fork_release(true);
 	pool_fork_release(true);
-	pool_for_each_set(fork_child_set);
+	pool_for_each_record(0, fork_child_set);
 }

@@ -4,6 +4,7 @@
  * starts with a copy. Mapped once, at the first set, and never unmapped or given back, so that a look at a record that
  * was freed meanwhile reads a record, if not the one that was meant.
  */
+#include <assert.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -15,10 +16,17 @@
 #define POOL_REGS (UINT32_C(1) << 20)
 #define POOL_CONNS CONN_MAX
 
-/* heads[] of a connection: the first registration's id + 1, whether one went unrecorded, and whether it is adopted. */
+/*
+ * heads[] of a connection: the first registration's id + 1, whether one went unrecorded, and whether it is adopted, in which
+ * generation of processes: a child has nothing of a rendezvous that its parent had under way.
+ */
 #define HEAD_INCOMPLETE UINT32_C(0x80000000)
 #define HEAD_ADOPTED UINT32_C(0x40000000)
-#define HEAD_FLAGS (HEAD_INCOMPLETE | HEAD_ADOPTED)
+#define HEAD_FORKS_SHIFT 21
+#define HEAD_FORKS (UINT32_C(0x1ff) << HEAD_FORKS_SHIFT)
+#define HEAD_FLAGS (HEAD_INCOMPLETE | HEAD_ADOPTED | HEAD_FORKS)
+
+static_assert(POOL_REGS < UINT32_C(1) << HEAD_FORKS_SHIFT, "an id + 1 does not fit");
 
 static struct {
 	struct lane_lock lock;
@@ -29,6 +37,7 @@ static struct {
 	uint32_t nr_sets, nr_regs;	/* ever used */
 	struct epoll_set *free_sets;
 	struct epoll_reg *free_regs;
+	uint32_t forks;			/* between the first process and this one, as heads[] has it */
 } pool;
 
 uint64_t epoll_inner_word;
@@ -187,30 +196,28 @@ void pool_conn_reset(struct conn *c)
 	lane_unlock(&pool.lock);
 }
 
-static void set_flag(const struct conn *c, uint32_t flag, bool on)
+static void set_flags(const struct conn *c, uint32_t mask, uint32_t flags)
 {
 	if (c->index >= POOL_CONNS || pool_init() < 0 || lane_lock(&pool.lock, false) == -EDEADLK)
 		return;
-	if (on)
-		pool.heads[c->index] |= flag;
-	else
-		pool.heads[c->index] &= ~flag;
+	pool.heads[c->index] = (pool.heads[c->index] & ~mask) | flags;
 	lane_unlock(&pool.lock);
 }
 
 void pool_set_adopted(struct conn *c, bool adopted)
 {
-	set_flag(c, HEAD_ADOPTED, adopted);
+	set_flags(c, HEAD_ADOPTED | HEAD_FORKS, adopted ? HEAD_ADOPTED | pool.forks : 0);
 }
 
 void pool_set_incomplete(struct conn *c)
 {
-	set_flag(c, HEAD_INCOMPLETE, true);
+	set_flags(c, HEAD_INCOMPLETE, HEAD_INCOMPLETE);
 }
 
 bool pool_is_adopted(const struct conn *c)
 {
-	return load_acquire(&pool.ready) && c->index < POOL_CONNS && pool.heads[c->index] & HEAD_ADOPTED;
+	return load_acquire(&pool.ready) && c->index < POOL_CONNS &&
+	       (pool.heads[c->index] & (HEAD_ADOPTED | HEAD_FORKS)) == (HEAD_ADOPTED | pool.forks);
 }
 
 bool pool_has_left(const struct conn *c)
@@ -290,6 +297,20 @@ void pool_for_each_set(void (*fn)(struct epoll_set *s))
 			fn(&pool.sets[i]);
 }
 
+uint32_t pool_for_each_record(uint32_t from, void (*fn)(struct epoll_set *s))
+{
+	uint32_t end = pool.nr_sets;
+
+	for (uint32_t i = from; i < end; i++)
+		fn(&pool.sets[i]);
+	return end;
+}
+
+bool pool_has_records(uint32_t nr)
+{
+	return pool.nr_sets == nr;
+}
+
 int64_t pool_nested_probe_at(void)
 {
 	int64_t first = 0;
@@ -314,8 +335,9 @@ void pool_fork_prepare(void)
 
 void pool_fork_release(bool child)
 {
-	if (child)
+	if (child) {
 		store_relaxed(&pool.lock.owner, 0);
-	else if (pool_fork_holds)
+		pool.forks = (pool.forks + (UINT32_C(1) << HEAD_FORKS_SHIFT)) & HEAD_FORKS;
+	} else if (pool_fork_holds)
 		lane_unlock(&pool.lock);
 }

@@ -89,9 +89,9 @@ struct epoll_reg {
 struct epoll_set {
 	struct lane_lock lock;
 	_Atomic int nr_waiters;	/* asleep in the kernel, or about to be */
+	bool fork_locked;
 	bool live;
 	bool inherited;		/* made by an ancestor: its kernel set is shared with it */
-	bool fork_locked;
 	_Atomic uint8_t nested;	/* another set, poll or select watches this one's fd */
 	_Atomic uint8_t has_inner; /* `inner` stands; read without the lock, its maker stirs what it puts in */
 	_Atomic uint8_t nests;	/* a set has been a member of this one */
@@ -174,6 +174,9 @@ bool pool_has_regs(const struct conn *c);
 /* Without the lock: is there a registration still? */
 bool pool_has_left(const struct conn *c);
 void pool_for_each_set(void (*fn)(struct epoll_set *s));
+/* Free ones, too, from the one of that number on; how many there are. */
+uint32_t pool_for_each_record(uint32_t from, void (*fn)(struct epoll_set *s));
+bool pool_has_records(uint32_t nr);
 /* The earliest probe of the sets that are watched from outside; 0: none. */
 int64_t pool_nested_probe_at(void);
 void pool_fork_prepare(void);

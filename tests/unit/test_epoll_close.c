@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/wait.h>
 
 #include "epoll_fixture.h"
 #include "trap.h"
@@ -145,11 +146,53 @@ static void closed_by_a_handler_inside_epoll_ctl(void **state)
 	close(ep);
 }
 
+static bool over;
+
+/* Sets come and go, and with them what the shim keeps beside them. */
+static void *uses_sets(void *arg)
+{
+	struct caller *c = arg;
+	struct epoll_event ev;
+
+	for (c->ret = 0; !__atomic_load_n(&over, __ATOMIC_ACQUIRE); c->ret++) {
+		int ep = ep_new();
+
+		add(ep, c->fd, EPOLLIN, 1);
+		epoll_wait(ep, &ev, 1, 0);
+		close(ep);
+	}
+	return NULL;
+}
+
+static void forks_while_sets_come_and_go(void **state)
+{
+	struct pair p = pair_warmed();
+	struct caller users[2];
+
+	for (int i = 0; i < 2; i++)
+		start(&users[i], uses_sets, -1, p.b);
+	for (int i = 0; i < 300; i++) {
+		pid_t child = fork();
+
+		assert_true(child >= 0);
+		if (!child)
+			_exit(0);
+		assert_int_equal(waitpid(child, NULL, 0), child);
+	}
+	__atomic_store_n(&over, true, __ATOMIC_RELEASE);
+	for (int i = 0; i < 2; i++) {
+		finish(&users[i]);
+		assert_true(users[i].ret > 0);
+	}
+	pair_close(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(closed_inside_epoll_ctl),
 		cmocka_unit_test(closed_by_a_handler_inside_epoll_ctl),
+		cmocka_unit_test(forks_while_sets_come_and_go),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
