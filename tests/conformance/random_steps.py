@@ -213,7 +213,9 @@ class Generator:
         if side.ended or self.chance(0.6):
             return
         actor, _, fd = self.pick(side)
-        if self.chance(0.2) and not side.deaf:
+        if side.deaf:
+            return  # what comes to an end that is shut both ways resets it: that is close()'s to try
+        if self.chance(0.2):
             side.deaf = True
             self.say(actor, f"shutdown {fd} rd")
             return
