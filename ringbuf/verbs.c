@@ -172,31 +172,31 @@ static bool all_done(struct verbs_link *v)
 	       !load_unlocked(&v->probe_due);
 }
 
-/* A probe's completion stands for all that was posted before it. */
+/*
+ * A probe's completion stands for all that was posted before it; what a pump posts besides, a credit, asks for another one. A peer that closes
+ * says so by rdma_cm long before the device gives up.
+ */
 int verbs_flush(struct ring_link *link, int limit_ms)
 {
 	struct verbs_link *v = engine_of(link);
-	uint64_t done = UINT64_MAX;
+	struct timespec t = { .tv_sec = limit_ms / 1000, .tv_nsec = limit_ms % 1000 * 1000000L };
+	uint64_t done;
 	int r;
 
 	if (!v)
 		return -ESRCH;
 	r = verbs_pump(link, VERBS_LEAVE);
-	if (!r && !all_done(v))
-		r = verbs_pump(link, VERBS_LEAVE | VERBS_PROBE);
 	while (!r && !all_done(v)) {
-		struct pollfd p = { .fd = v->channel->fd, .events = POLLIN };
-		struct timespec t = { .tv_sec = limit_ms / 1000, .tv_nsec = limit_ms % 1000 * 1000000L };
-		uint64_t now = load_unlocked(&v->wrs_done);
+		struct pollfd p[2] = { { .fd = v->channel->fd, .events = POLLIN },
+				       { .fd = v->events ? v->events->fd : -1, .events = POLLIN } };
 
-		r = verbs_pump(link, VERBS_ARM);
+		done = load_unlocked(&v->wrs_done);
+		r = verbs_pump(link, VERBS_ARM | VERBS_PROBE);
 		if (r || all_done(v))
 			break;
-		if (sys_call5(SYS_ppoll, &p, 1, &t, NULL, 8) == 0 && now == done)
+		if (sys_call5(SYS_ppoll, p, 2, &t, NULL, 8) == 0 && load_unlocked(&v->wrs_done) == done)
 			return -ETIMEDOUT;
-		done = now;
-		/* What was posted since is behind the last probe. */
-		r = verbs_pump(link, VERBS_RUNG | (load_unlocked(&v->unsignalled) ? VERBS_PROBE : 0));
+		r = verbs_pump(link, VERBS_RUNG | (p[1].revents ? VERBS_PROBE : 0));
 	}
 	return r;
 }

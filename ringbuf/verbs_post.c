@@ -263,6 +263,9 @@ void verbs_post(struct verbs_link *v, bool leaving, bool fetch)
 	}
 	if (fetch && has_room(v, 2, 0))
 		post_fetch_of_tail(v, &b);
+	/* A signalled request that is under way will do. */
+	if (v->probe_due && v->wrs != v->wrs_done && !v->unsignalled)
+		v->probe_due = false;
 	if (v->probe_due && has_room(v, 0, 0)) {
 		struct ibv_send_wr *wr = next(v, &b, IBV_WR_RDMA_WRITE, TAG_PLAIN);
 

@@ -6,7 +6,7 @@
  *	far ENGINE dial ADDRESS PEER PORT MODE [NUMBER]
  *
  * ENGINE is libringway-verbs.so. Modes: stream N (the dialler sends N bytes, checked by position), duplex N (both do), pingpong N, burst (the dialler
- * sends small messages, never calls again and waits for its standard input to end), forever (until the link dies). Says "ready" when
+ * sends small messages and then sleeps for good), forever (until the link dies). Says "ready" when
  * it listens, "linked" when it may send, and what it counted as one JSON object at the end. Exit 0: as it should be; 3: the link died.
  */
 #include <arpa/inet.h>
@@ -250,56 +250,60 @@ static void pingpong(bool first, uint64_t rounds)
 
 static void burst(bool sends)
 {
-	char c;
-
 	for (int i = 0; sends && i < 200; i++)
 		put(8);
 	if (sends) {
 		puts("sent");
 		fflush(stdout);
-		while (read(0, &c, 1) > 0)
-			;
+		pause();
 	}
 	while (!sends && received < 1600)
 		if (!take(PIECE))
 			sleep_or_finish(true);
 }
 
-/* Nobody takes its queue pair down before the other has said that it has everything. */
-static void part(void)
+/* A last byte each way: nobody takes its queue pair down before the other has said that it has everything. */
+static void part(uint64_t expected)
 {
-	uint64_t all = received;
-	int r;
+	int r = verbs->flush(&far_link, PATIENCE_MS);
 
-	put(1);
-	r = verbs->flush(&far_link, PATIENCE_MS);
-	while (received == all)
-		if (!take(1))
-			sleep_or_finish(true);
 	if (r)
 		die("flush", r);
+	put(1);
+	while (received <= expected)
+		if (!take(1))
+			sleep_or_finish(true);
+	/* The other one may have gone by now. */
+	verbs->flush(&far_link, PATIENCE_MS);
 }
 
-static void talk(const char *mode, bool dialled, uint64_t number)
+/* How many bytes this end was to receive. */
+static uint64_t talk(const char *mode, bool dialled, uint64_t number)
 {
-	if (!strcmp(mode, "stream"))
+	if (!strcmp(mode, "stream")) {
 		stream(dialled, !dialled, number);
-	else if (!strcmp(mode, "duplex"))
-		stream(true, true, number);
-	else if (!strcmp(mode, "pingpong"))
+		return dialled ? 0 : number;
+	}
+	if (!strcmp(mode, "pingpong")) {
 		pingpong(dialled, number);
+		return 8 * number;
+	}
+	if (!strcmp(mode, "duplex"))
+		stream(true, true, number);
 	else if (!strcmp(mode, "burst"))
 		burst(dialled);
 	else if (!strcmp(mode, "forever"))
 		stream(true, true, UINT64_MAX / 2);
 	else
 		die("mode", 0);
+	return number;
 }
 
 int main(int argc, char **argv)
 {
 	bool dials = argc > 2 && !strcmp(argv[2], "dial");
 	char **rest = argv + (dials ? 6 : 5);
+	uint64_t expected;
 	void *object;
 
 	if (argc < (dials ? 7 : 6))
@@ -316,8 +320,8 @@ int main(int argc, char **argv)
 		meet_by_offer(argv[3], argv[4]);
 	puts("linked");
 	fflush(stdout);
-	talk(rest[0], dials, rest[1] ? strtoull(rest[1], NULL, 0) : 0);
+	expected = talk(rest[0], dials, rest[1] ? strtoull(rest[1], NULL, 0) : 0);
 	if (strcmp(rest[0], "burst"))
-		part();
+		part(expected);
 	finish(sent, received, 0);
 }
