@@ -5,6 +5,7 @@
 #include "ringbuf/barrier.h"
 #include "shim/conn.h"
 #include "shim/fdtab.h"
+#include "shim/text.h"
 #include "shim/wait.h"
 
 _Atomic int sandbox_reason;
@@ -16,6 +17,7 @@ void sandbox_enter(enum reason why)
 	(void)compare_exchange(&sandbox_reason, &none, (int)why);
 	if (why == REASON_SECCOMP) {
 		barrier_disable();
+		text_in_cage();
 		/* What waits on rings ask the kernel once is asked while it may be. */
 		(void)spin_budget_ns();
 	}

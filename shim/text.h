@@ -35,7 +35,9 @@ void text_add_format(struct text *text, const char *format, va_list args);
 void text_end(struct text *text);
 void text_end_line(struct text *text);
 
-/* Writes it to fd with one write, which is not repeated. */
+/* A filter may answer system calls that the program would not make with death: text_write() makes one call only from now on. */
+void text_in_cage(void);
+/* Writes it to fd with one write, which is not repeated, and raises no signal. */
 void text_write(const struct text *text, int fd);
 /* Writes it to standard error, unless that is closed or a socket. */
 void text_to_stderr(const struct text *text);

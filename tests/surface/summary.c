@@ -2,6 +2,7 @@
 /* Ends in every way, after having moved a known number of bytes. */
 #include "probe.h"
 
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 int main(int argc, char **argv)
@@ -23,6 +24,11 @@ int main(int argc, char **argv)
 	}
 	a = tcp_pair(&b);
 	ping_pong(a, b, 100); /* "message N": 990 bytes each way */
+	if (strcmp(how, "no-file-size") == 0) {
+		/* As sandboxes do: a write to a file is answered with a signal. */
+		MUST(setrlimit(RLIMIT_FSIZE, &(struct rlimit){ 0, 0 }) == 0);
+		exit(0);
+	}
 	if (strcmp(how, "exit") == 0)
 		exit(0);
 	if (strcmp(how, "_exit") == 0)

@@ -242,6 +242,7 @@ def cases(probes, work):
         "race-close": Case(probe("race", "close")),
         "race-close-on-ring": Case(probe("race", "close"), at_once, ring_used),
         "summary-none": Case(probe("summary", "none"), check=no_line),
+        "summary-no-file-size": Case(probe("summary", "no-file-size"), check=no_line),
         "summary-on-ring": Case(probe("summary", "exit"), at_once, on_ring),
         "summary-titled": Case(probe("summary", "exit", "titled"), check=one_line),
         "summary-fork": Case(probe("summary", "fork"), check=child_told_by_holder),
