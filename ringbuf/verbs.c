@@ -73,16 +73,26 @@ static bool wants_fetch(struct verbs_link *v, unsigned asked)
 	return asked & (VERBS_ARM | VERBS_LEAVE) || v->empties >= EMPTIES;
 }
 
+/* The queue pair is in error, so nothing lands any more: one more look has everything. */
+static void settle(struct verbs_link *v)
+{
+	verbs_poll(v);
+	publish(v, true);
+}
+
 /*
  * The tail is shown before the queue is polled, with a full fence between: either the peer's REOPEN is seen here, or its READ, which comes
  * after that, sees the tail.
  */
 static void work(struct verbs_link *v, unsigned asked)
 {
-	bool was_dead = load_relaxed(&v->dead) != 0;
-
-	if (was_dead)
+	if (load_relaxed(&v->dead))
 		return;
+	if (load_relaxed(&v->stop)) {
+		verbs_die(v, -ESHUTDOWN);
+		settle(v);
+		return;
+	}
 	if (asked & VERBS_PROBE)
 		verbs_look_at_events(v);
 	if (asked & VERBS_RUNG) {
@@ -95,14 +105,18 @@ static void work(struct verbs_link *v, unsigned asked)
 	store_relaxed(&v->shown->tail_pos, peer_read_u64(&v->link->tx.front->tail_pos));
 	fence_full();
 	verbs_poll(v);
-	publish(v, load_relaxed(&v->dead) != 0);
-	if (load_relaxed(&v->dead) || !v->up)
+	if (load_relaxed(&v->dead)) {
+		settle(v);
+		return;
+	}
+	publish(v, false);
+	if (!v->up)
 		return;
 	if (asked & VERBS_PROBE)
 		v->probe_due = true;
 	verbs_post(v, asked & (VERBS_ARM | VERBS_LEAVE), wants_fetch(v, asked));
 	if (load_relaxed(&v->dead))
-		publish(v, true);
+		settle(v);
 }
 
 /*
@@ -123,6 +137,17 @@ int verbs_pump(struct ring_link *link, unsigned why)
 		exchange(&v->locked, 0);
 	}
 	return load_relaxed(&v->dead);
+}
+
+void verbs_stop(struct ring_link *link)
+{
+	struct verbs_link *v = engine_of(link);
+
+	if (!v || load_relaxed(&v->dead))
+		return;
+	/* A pump in another thread goes round once more and finds the link dead. */
+	store_relaxed(&v->stop, 1);
+	verbs_pump(link, 0);
 }
 
 static uint32_t far_published(struct ring_tx *tx)

@@ -118,8 +118,10 @@ struct verbs_table {
 	 * progress, -errno of a dead link.
 	 */
 	int (*flush)(struct ring_link *link, int limit_ms);
+	/* The link is dead from now on (-ESHUTDOWN): no late write lands, and what had arrived is in the ring. */
+	void (*stop)(struct ring_link *link);
 	const struct verbs_counts *(*counts)(const struct ring_link *link);
-	/* Takes the queue pair down; what had arrived is in the ring. Then the bells and the segment go. */
+	/* Takes down the queue pair, the bells and the segment. Nobody else uses the link by now. */
 	void (*close)(struct ring_link *link);
 };
 

@@ -535,10 +535,8 @@ void verbs_close(struct ring_link *link)
 	struct rdma_cm_id *id;
 
 	if (v) {
-		/* No late write lands, the peer hears of it, what had come is counted. */
-		verbs_die(v, -ESHUTDOWN);
+		verbs_stop(link);
 		rdma_disconnect(v->id);
-		verbs_poll(v);
 		id = v->id;
 		events = v->events;
 		take_apart(v);
@@ -572,6 +570,7 @@ const struct verbs_table ringway_verbs = {
 	.wait_fd = verbs_wait_fd,
 	.move_wait_fd = verbs_move_wait_fd,
 	.flush = verbs_flush,
+	.stop = verbs_stop,
 	.counts = verbs_counts,
 	.close = verbs_close,
 };

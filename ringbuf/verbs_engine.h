@@ -56,6 +56,7 @@ struct verbs_batch {
 struct verbs_link {
 	_Atomic uint32_t live;
 	_Atomic uint32_t locked, asked; /* the pump */
+	_Atomic uint32_t stop;          /* the pump is to end it */
 	_Atomic int32_t dead;           /* -errno; set once */
 	struct ring_link *link;
 	enum lane_index tx_lane;
@@ -148,6 +149,7 @@ int verbs_wait_fd(const struct ring_link *link);
 void verbs_move_wait_fd(struct ring_link *link, int fd);
 int verbs_flush(struct ring_link *link, int limit_ms);
 const struct verbs_counts *verbs_counts(const struct ring_link *link);
+void verbs_stop(struct ring_link *link);
 void verbs_close(struct ring_link *link);
 /* The first reason stays. No late write lands afterwards. */
 void verbs_die(struct verbs_link *v, int err);

@@ -349,6 +349,23 @@ static void flush_waits_for_the_last_acknowledgement(void **state)
 	far_close(p);
 }
 
+static void a_stop_takes_stock_of_what_had_come(void **state)
+{
+	struct far_pair *p = far_open(FAR_RING_BYTES);
+
+	far_put(&p->a, 100);
+	verbs->stop(&p->b);
+	assert_int_equal(verbs->pump(&p->b, 0), -ESHUTDOWN);
+	assert_int_equal(ring_rx_avail(&p->b.rx), 100);
+	/* What comes too late lands nowhere, and the sender finds out. */
+	far_put(&p->a, 50);
+	assert_int_equal(verbs->pump(&p->a, 0), -ECONNRESET);
+	assert_int_equal(verbs->pump(&p->b, VERBS_LEAVE), -ESHUTDOWN);
+	assert_int_equal(far_take(&p->b, 4096), 100);
+	assert_int_equal(far_take(&p->b, 4096), 0);
+	far_close(p);
+}
+
 static void a_child_has_no_engine_and_reads_what_came(void **state)
 {
 	struct far_pair *p = far_open(FAR_RING_BYTES);
@@ -394,6 +411,7 @@ int main(void)
 		cmocka_unit_test_setup(whoever_pumps_wakes_the_other_sleepers, fresh),
 		cmocka_unit_test_setup(words_travel, fresh),
 		cmocka_unit_test_setup(flush_waits_for_the_last_acknowledgement, fresh),
+		cmocka_unit_test_setup(a_stop_takes_stock_of_what_had_come, fresh),
 		cmocka_unit_test_setup(a_child_has_no_engine_and_reads_what_came, fresh),
 	};
 
