@@ -221,6 +221,52 @@ static void a_peer_cannot_reach_beyond_its_ring(void **state)
 	far_close(p);
 }
 
+/* Whatever is said, in whatever order: nothing is granted twice, and a link that lives has told no more than fits. */
+static void random_nonsense_never_passes_the_ring(void **state)
+{
+	srandom(815);
+	for (int round = 0; round < 300; round++) {
+		struct far_pair *p = far_open(FAR_RING_BYTES);
+		struct verbs_link *b = engine_of(&p->b);
+		uint64_t head = 0;
+
+		fake.by_hand = true;
+		for (int i = 0; i < 50 && !verbs->pump(&p->b, random() % 64); i++) {
+			uint8_t bytes[MESSAGE_BYTES] = { 0 };
+			uint32_t word = 0x10000000 | (uint32_t)random() % 3000;
+
+			/* Mostly plausible, so that it gets far. */
+			for (int n = 0; n < 3; n++)
+				if (random() % 40 == 0)
+					word ^= UINT32_C(1) << random() % 32;
+			bytes[0] = (uint8_t)(2 + random() % 2);
+			put_le(bytes + 4, word, 4);
+			if (random() % 20 == 0)
+				bytes[random() % MESSAGE_BYTES] ^= (uint8_t)random();
+			if (random() % 2)
+				fake_say_word(qp_of(&p->a), word);
+			else
+				fake_say(qp_of(&p->a), bytes, MESSAGE_BYTES);
+			if (random() % 2)
+				store_relaxed(&engine_of(&p->a)->shown->tail_pos, (uint64_t)random() % 12000);
+			fake_settle();
+			if (random() % 2) {
+				ssize_t avail = ring_rx_avail_min(&p->b.rx, SIZE_MAX);
+
+				assert_true(avail >= 0 && avail <= FAR_RING_BYTES);
+				ring_consume(&p->b.rx, (size_t)(avail ? random() % avail : 0));
+				head = p->b.rx.head_pos;
+			}
+			assert_true(verbs_tail(b) - (b->told_units << b->credit_shift) <= FAR_RING_BYTES);
+			assert_true(b->head_units == 0 && head <= verbs_tail(b));
+		}
+		assert_int_equal(fake.outside, 0);
+		fake.by_hand = false;
+		far_close(p);
+		fake_reset();
+	}
+}
+
 static void rendezvous_that_come_to_nothing(void **state)
 {
 	struct sockaddr_in local = far_address(1000), peer = far_address(2000);
@@ -292,6 +338,7 @@ int main(void)
 		cmocka_unit_test_setup(the_peer_closes, fresh),
 		cmocka_unit_test_setup(keys_of_nothing, fresh),
 		cmocka_unit_test_setup(a_peer_cannot_reach_beyond_its_ring, fresh),
+		cmocka_unit_test_setup(random_nonsense_never_passes_the_ring, fresh),
 		cmocka_unit_test_setup(rendezvous_that_come_to_nothing, fresh),
 	};
 

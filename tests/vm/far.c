@@ -5,13 +5,15 @@
  *	far ENGINE offer ADDRESS PORT MODE [NUMBER]
  *	far ENGINE dial ADDRESS PEER PORT MODE [NUMBER]
  *
- * ENGINE is libringway-verbs.so. Modes: stream N (the dialler sends N bytes, checked by position), duplex N (both do), pingpong N, burst (the dialler
- * sends small messages and then sleeps for good), forever (until the link dies). Says "ready" when
- * it listens, "linked" when it may send, and what it counted as one JSON object at the end. Exit 0: as it should be; 3: the link died.
+ * ENGINE is libringway-verbs.so. Modes: stream N (the dialler sends N bytes, checked by position), duplex N (both do), threads N (in a
+ * thread for each direction), pingpong N, burst (the dialler sends small messages and then sleeps for good), forever (until the link dies). Says
+ * "ready" when it listens, "linked" when it may send, and what it counted as one JSON object at the end. Exit 0: as it should be; 3:
+ * the link died.
  */
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -231,6 +233,30 @@ static void stream(bool sends, bool receives, uint64_t bytes)
 	}
 }
 
+static void *send_all(void *arg)
+{
+	uint64_t bytes = *(uint64_t *)arg;
+
+	while (sent < bytes) {
+		size_t len = some(PIECE / 16);
+
+		if (!put(bytes - sent < len ? (size_t)(bytes - sent) : len))
+			sleep_or_finish(false);
+	}
+	return NULL;
+}
+
+/* One thread sends, one receives: each takes what the other's look would have found. */
+static void threads(uint64_t bytes)
+{
+	pthread_t sender;
+
+	if (pthread_create(&sender, NULL, send_all, &bytes))
+		die("thread", 0);
+	stream(false, true, bytes);
+	pthread_join(sender, NULL);
+}
+
 static void pingpong(bool first, uint64_t rounds)
 {
 	for (uint64_t i = 0; i < rounds; i++) {
@@ -270,7 +296,7 @@ static void part(uint64_t expected)
 	if (r)
 		die("flush", r);
 	put(1);
-	while (received <= expected)
+	while (received < expected + 1)
 		if (!take(1))
 			sleep_or_finish(true);
 	/* The other one may have gone by now. */
@@ -290,6 +316,8 @@ static uint64_t talk(const char *mode, bool dialled, uint64_t number)
 	}
 	if (!strcmp(mode, "duplex"))
 		stream(true, true, number);
+	else if (!strcmp(mode, "threads"))
+		threads(number);
 	else if (!strcmp(mode, "burst"))
 		burst(dialled);
 	else if (!strcmp(mode, "forever"))
