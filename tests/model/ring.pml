@@ -14,16 +14,15 @@
  * What must hold: every byte arrives once, in order; nothing unread is overwritten; what each side learns of the other is within what it
  * checks, so no honest peer is called a liar; nobody sleeps for ever: the run ends with all bytes taken.
  */
-#ifndef SIZE
-#define SIZE 4
-#endif
-#define QUARTER (SIZE / 4)
+/* The parts at which room is told are halves here, so that rings of few bytes are enough; quarters come oftener. */
+#define SIZE 2
+#define QUARTER 1
 #ifndef OVER
-#define OVER 8
+#define OVER 4
 #endif
-#define OVER_QUARTER (OVER / 4)
+#define OVER_QUARTER (OVER / 2)
 #ifndef BYTES
-#define BYTES 16
+#define BYTES 8
 #endif
 #define MOST 3		/* bytes moved by one call */
 #define MOVE 64		/* a published tail is a position below the number of moves modulo 4 */
@@ -32,7 +31,6 @@ byte ring[SIZE], over[OVER];
 byte tail, moved_at, head;		/* the shared words */
 bool rx_armed, tx_armed;
 bool rx_bell, tx_bell;
-bool sent_all;
 
 /*
  * Store buffers, one slot a word: stores to one word may merge, and tail never passes bytes and the place of a move, which are stored
@@ -78,8 +76,10 @@ inline publish(pos)
 
 #define LARGE (moves % 2 == 1)
 
+/* A copy is one step: who is too early, to read or to write, finds it not done or done, and either shows. */
 inline put(pos, to)
 {
+	d_step {
 	do
 	:: pos < to ->
 		/* Nothing unread is overwritten: the true head, as memory has it. */
@@ -90,11 +90,13 @@ inline put(pos, to)
 		pos++
 	:: else -> break
 	od
+	}
 }
 
 inline move()
 {
-	at = my_tail;
+	/* On the way back the place means nothing. */
+	at = (LARGE -> 0 : my_tail);
 #ifndef MUT_PLACE_AFTER_TAIL
 	moved_at = at;
 #endif
@@ -127,28 +129,30 @@ active proctype sender()
 		recovered = true;
 		publish(my_tail)
 	:: my_tail != BYTES ->
-		if
-		:: want = 1
-		:: want = MOST
-		fi;
-		if
-		:: my_tail + want > BYTES -> want = BYTES - my_tail
-		:: else
-		fi;
-		if
-		:: ROOM_SEEN < want || LARGE ->	/* the peer's line is read only when room seems short, or there is something to go back for */
-			head_seen = head;
+		atomic {
 			if
-			:: LARGE && MAY_GO_BACK -> move()
+			:: want = 1
+			:: want = MOST
+			fi;
+			if
+			:: my_tail + want > BYTES -> want = BYTES - my_tail
 			:: else
-			fi
-		:: else
-		fi;
-		assert(ROOM_SEEN >= 0);
+			fi;
+			if
+			:: ROOM_SEEN < want || LARGE ->	/* the peer's line is read only when room seems short, or there is something to go back for */
+				head_seen = head;
+				if
+				:: LARGE && MAY_GO_BACK -> move()
+				:: else
+				fi
+			:: else
+			fi;
+			assert(ROOM_SEEN >= 0);
+			to = my_tail + (ROOM_SEEN < want -> ROOM_SEEN : want);
+			pos = my_tail
+		}
 		if
 		:: ROOM_SEEN > 0 ->
-			to = my_tail + (ROOM_SEEN < want -> ROOM_SEEN : want);
-			pos = my_tail;
 #ifdef MUT_PUBLISH_BEFORE_COPY
 			publish(to);
 			put(pos, to);
@@ -157,7 +161,10 @@ active proctype sender()
 			publish(to);
 #endif
 			my_tail = to
-		:: ROOM_SEEN <= 0 && !LARGE -> move()
+		:: atomic { ROOM_SEEN <= 0 && !LARGE -> move() }
+#ifdef MUT_MOVE_FROM_EMPTY	/* and back, without a byte between */
+		:: atomic { !LARGE && my_tail == head_seen -> move() }
+#endif
 		:: ROOM_SEEN <= 0 ->	/* or waits, in either ring */
 			tx_bell = false;
 			tx_armed_buffered = true;
@@ -169,9 +176,9 @@ active proctype sender()
 			:: ROOM_SEEN >= LOW_WATER
 			:: else -> tx_bell
 			fi
-		fi
-	od;
-	sent_all = true
+		fi;
+		d_step { want = 0; to = 0; pos = 0 }
+	od
 }
 
 /* The quarter that the receiver goes by: of the small ring until it has noticed that the bytes come from the other one. */
@@ -202,17 +209,20 @@ inline consume(to)
 	fi
 }
 
+/* What was taken is wiped out: nothing may depend on it any more. */
 inline get(pos, to)
 {
+	d_step {
 	do
 	:: pos < to ->
 		if
-		:: moves % 2 == 1 && pos >= at -> assert(over[pos % OVER] == pos)
-		:: else -> assert(ring[pos % SIZE] == pos)
+		:: moves % 2 == 1 && pos >= at -> assert(over[pos % OVER] == pos); over[pos % OVER] = 0
+		:: else -> assert(ring[pos % SIZE] == pos); ring[pos % SIZE] = 0
 		fi;
 		pos++
 	:: else -> break
 	od
+	}
 }
 
 #ifdef MUT_ONE_BIT	/* tells the rings apart, not one stay in the overflow ring from the next */
@@ -232,21 +242,21 @@ inline refresh()
 	if
 	:: NOTHING_NEW
 	:: else ->
-		if
-		:: SAME_MOVE -> skip
-		:: !(SAME_MOVE) && (word / MOVE) % 2 == 1 ->
-			assert(moves % 2 == 0 || tail_seen == my_head);
-			at = moved_at;
-			assert(at >= tail_seen && at - my_head <= SIZE)
-		:: else -> assert(tail_seen == my_head); at = my_head
-		fi;
-		d_step {
+		atomic {
+			if
+			:: SAME_MOVE
+			:: !(SAME_MOVE) && (word / MOVE) % 2 == 1 ->
+				assert(moves % 2 == 0 || tail_seen == my_head);
+				at = moved_at;
+				assert(at >= tail_seen && at - my_head <= SIZE)
+			:: else -> assert(tail_seen == my_head); at = 0
+			fi;
 			moves = word / MOVE;
 			tail_seen = word % MOVE;
-			PLACE
-		};
-		assert(moves % 2 == 0 || tail_seen >= at);
-		assert(tail_seen - (moves % 2 == 1 && my_head < at -> at : my_head) <= (moves % 2 == 1 -> OVER : SIZE))
+			PLACE;
+			assert(moves % 2 == 0 || tail_seen >= at);
+			assert(tail_seen - (moves % 2 == 1 && my_head < at -> at : my_head) <= (moves % 2 == 1 -> OVER : SIZE))
+		}
 	fi;
 	word = 0
 }
@@ -264,12 +274,15 @@ active proctype receiver()
 		fi;
 		if
 		:: tail_seen > my_head ->
-			if
-			:: want = 1
-			:: want = MOST
-			fi;
-			to = my_head + (tail_seen - my_head < want -> tail_seen - my_head : want);
-			pos = my_head;
+			atomic {
+				if
+				:: want = 1
+				:: want = MOST
+				fi;
+				to = my_head + (tail_seen - my_head < want -> tail_seen - my_head : want);
+				pos = my_head;
+				want = 0
+			}
 #ifdef MUT_CONSUME_BEFORE_COPY
 			consume(to);
 			get(pos, to);
@@ -277,7 +290,7 @@ active proctype receiver()
 			get(pos, to);
 			consume(to);
 #endif
-			my_head = to
+			d_step { my_head = to; to = 0; pos = 0 }
 		:: else ->
 			rx_bell = false;
 			rx_armed_buffered = true;
