@@ -157,8 +157,6 @@ static void wait_to_be_alone(struct conn *c)
 {
 	store_relaxed(&c->reason, (uint8_t)REASON_SHARED);
 	due_after(c, c->nego.attempts++);
-	/* A peer that dials meanwhile is heard later: waking up for it would not help. */
-	c->nego.stalled = true;
 }
 
 void nego_poke(struct conn *c, int fd)
