@@ -2,8 +2,8 @@
 /*
  * sendfile and splice where the kernel cannot move the bytes itself because the lane is on a ring, or may go there.
  *
- * Nothing is ever taken from a source and then lost: a file is read at a position, which moves by what was sent, and has moved
- * before anything sleeps; a pipe is read straight into room that there is, under the lane's lock; what goes into a pipe leaves the
+ * Nothing is ever taken from a source and then lost: a file is read at a position, which moves by what was sent, also where
+ * a handler jumps out of the call; a pipe is read straight into room that there is, under the lane's lock; what goes into a pipe leaves the
  * ring when the pipe has it. The road not taken, a buffer between the two, has to put bytes back when the second half fails.
  */
 #include <errno.h>
@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <linux/sockios.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -74,6 +75,20 @@ static ssize_t into_ring_locked(struct conn *c, int fd, int in_fd, off_t pos, si
 	return n;
 }
 
+/* From a pipe to a ring, or back, no handler comes between the taking and the giving: it might jump away. */
+static uint64_t signals_out(void)
+{
+	uint64_t all = ~UINT64_C(0), before = 0;
+
+	sys_call4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof(all));
+	return before;
+}
+
+static void signals_in(uint64_t before)
+{
+	sys_call4(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof(before));
+}
+
 /*
  * Straight into the ring, if the lane is there: bytes, 0 at the source's end, -EAGAIN for no room or nothing to be read at once,
  * -EOPNOTSUPP: not this way; other errors are the connection's.
@@ -81,14 +96,21 @@ static ssize_t into_ring_locked(struct conn *c, int fd, int in_fd, off_t pos, si
 static ssize_t into_ring(struct conn *c, int fd, int in_fd, off_t pos, size_t len)
 {
 	ssize_t n = -EOPNOTSUPP;
+	uint64_t before = 0;
 
 	if (!conn_tx_on_ring(c))
 		return n;
-	if (conn_lock_tx(c) < 0)
-		return -EAGAIN;
-	if (fdtab_get(fd) == c && conn_tx_on_ring(c))
-		n = into_ring_locked(c, fd, in_fd, pos, len < RING_STEP ? len : RING_STEP);
-	lane_unlock(&c->tx.lock);
+	if (pos < 0)
+		before = signals_out();
+	if (conn_lock_tx(c) < 0) {
+		n = -EAGAIN;
+	} else {
+		if (fdtab_get(fd) == c && conn_tx_on_ring(c))
+			n = into_ring_locked(c, fd, in_fd, pos, len < RING_STEP ? len : RING_STEP);
+		lane_unlock(&c->tx.lock);
+	}
+	if (pos < 0)
+		signals_in(before);
 	return n;
 }
 
@@ -136,53 +158,68 @@ static ssize_t sendfile_bounced(struct conn *c, int fd, int in_fd, off_t pos, si
 	return n <= 0 ? n : conn_send(c, fd, buf, (size_t)n, MSG_DONTWAIT | (first ? 0 : MSG_NOSIGNAL));
 }
 
-static void tell_position(int in_fd, off_t *off, off_t pos)
+struct sending {
+	int in_fd;
+	off_t *off, start;
+	size_t done;
+};
+
+/* The call is over, or a handler has jumped out of it: where the next one goes on. */
+static void tell_position(void *arg)
 {
-	if (off)
-		*off = pos;
-	else
-		sys_call3(SYS_lseek, in_fd, pos, SEEK_SET);
+	struct sending *s = arg;
+
+	if (s->off)
+		*s->off = s->start + (off_t)s->done;
+	else if (s->done)
+		sys_call3(SYS_lseek, s->in_fd, s->start + (off_t)s->done, SEEK_SET);
 }
 
-ssize_t conn_sendfile(struct conn *c, int fd, int in_fd, off_t *off, size_t count)
+static ssize_t send_all(struct conn *c, int fd, struct sending *s, size_t count)
 {
-	size_t done = 0, told = 0;
 	ssize_t n = 0;
-	off_t pos = off ? *off : (off_t)sys_call3(SYS_lseek, in_fd, 0, SEEK_CUR);
 
-	if (pos < 0)
-		return pos == -EBADF ? -EBADF : -EINVAL;
-	if (unlikely(!load_relaxed(&c->have_options)))
-		conn_read_options(c, fd);
-	while (done < count) {
+	while (s->done < count) {
 		bool block = !load_relaxed(&c->nonblock);
+		off_t pos = s->start + (off_t)s->done;
 
-		n = into_ring(c, fd, in_fd, pos + (off_t)done, count - done);
+		n = into_ring(c, fd, s->in_fd, pos, count - s->done);
 		if (n == -EOPNOTSUPP || n == -EAGAIN) {
 			hold_for_switch(c, fd, block);
-			n = sendfile_bounced(c, fd, in_fd, pos + (off_t)done, count - done, !done);
-		} else if (n == -EPIPE && !done) {
+			n = sendfile_bounced(c, fd, s->in_fd, pos, count - s->done, !s->done);
+		} else if (n == -EPIPE && !s->done) {
 			conn_raise_sigpipe();
 		}
 		if (n > 0) {
-			done += (size_t)n;
+			s->done += (size_t)n;
 			continue;
 		}
 		if (n != -EAGAIN || !block)
 			break;
-		/* A handler that runs in the sleep may not come back. */
-		if (told != done)
-			tell_position(in_fd, off, pos + (off_t)done);
-		told = done;
 		n = await_room(c, fd, wait_deadline(load_relaxed(&c->snd_timeout_ns)));
-		if (n < 0 || (n == WAIT_HANDLED && done))
+		if (n < 0 || (n == WAIT_HANDLED && s->done))
 			break;
 	}
-	if (told != done)
-		tell_position(in_fd, off, pos + (off_t)done);
-	if (done && n == -ECONNRESET)
+	return n;
+}
+
+ssize_t conn_sendfile(struct conn *c, int fd, int in_fd, off_t *off, size_t count)
+{
+	struct sending s = { .in_fd = in_fd, .off = off };
+	ssize_t n;
+
+	s.start = off ? *off : (off_t)sys_call3(SYS_lseek, in_fd, 0, SEEK_CUR);
+	if (s.start < 0)
+		return s.start == -EBADF ? -EBADF : -EINVAL;
+	if (unlikely(!load_relaxed(&c->have_options)))
+		conn_read_options(c, fd);
+	UNWOUND_BEGIN(tell_position, &s);
+	n = send_all(c, fd, &s, count);
+	UNWOUND_END();
+	tell_position(&s);
+	if (s.done && n == -ECONNRESET)
 		conn_set_pending(c, ECONNRESET);
-	return done ? (ssize_t)done : n;
+	return s.done ? (ssize_t)s.done : n;
 }
 
 /*
@@ -239,10 +276,13 @@ static ssize_t ring_to_pipe(struct conn *c, int pipe_fd, size_t len)
 /* What is there now. -EAGAIN: nothing, or no room in the pipe. */
 static ssize_t splice_in_step(struct conn *c, int fd, int pipe_fd, size_t len, unsigned flags)
 {
+	uint64_t before = signals_out();
 	ssize_t n = -EAGAIN;
 
-	if (conn_lock_rx(c) < 0)
+	if (conn_lock_rx(c) < 0) {
+		signals_in(before);
 		return n;
+	}
 	if (fdtab_get(fd) != c)
 		n = -EBADF;
 	else if (conn_rx_on_ring(c))
@@ -252,6 +292,7 @@ static ssize_t splice_in_step(struct conn *c, int fd, int pipe_fd, size_t len, u
 	else if (load_relaxed(&c->rx.state) != RX_ENDED)
 		n = tcp_to_pipe(c, fd, pipe_fd, len, flags);
 	lane_unlock(&c->rx.lock);
+	signals_in(before);
 	return n;
 }
 
