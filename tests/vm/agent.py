@@ -54,8 +54,9 @@ class Agent:
         fds = []
         try:
             fds.append(os.open(request['stdin'] or '/dev/null', os.O_RDONLY))
-            for name in (request['stdout'] or OUT + request['output'], OUT + request['output']):
-                fds.append(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666))
+            output = OUT + request['output']
+            for name in (request['stdout'] or output, output):
+                fds.append(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if name == output else os.O_TRUNC), 0o666))
             child = subprocess.Popen(request['argv'], stdin=fds[0], stdout=fds[1], stderr=fds[2], env=env, cwd=request['cwd'],
                                      start_new_session=True, preexec_fn=in_child)
         finally:
