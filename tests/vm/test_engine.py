@@ -6,7 +6,7 @@ import os
 from guest import check, limit
 
 GUESTS = 2
-BYTES, RING = 4 << 20, 256 << 10
+BYTES, RING = 2 << 20, 256 << 10
 FAR, ENGINE = os.environ['RINGWAY_FAR'], os.environ['RINGWAY_ENGINE']
 
 
@@ -23,7 +23,9 @@ def said(end):
 
 
 def ended(*ends, status=0):
-    return [said(end.wait(status)) for end in ends]
+    told = [said(end.wait(status)) for end in ends]
+    check(not any(end['lost'] for end in told), f'a wake-up was lost: {told}')
+    return told
 
 
 @limit(120)
@@ -37,21 +39,21 @@ def test_a_stream(one, two, record):
 
 @limit(120)
 def test_both_ways_at_once(one, two, record):
-    for end in ended(*start(one, two, 'duplex', BYTES // 2)):
-        check(end['received'] == BYTES // 2 + 1, str(end))
+    for end in ended(*start(one, two, 'duplex', BYTES)):
+        check(end['received'] == BYTES + 1, str(end))
         record(duplex=end)
 
 
 @limit(120)
 def test_a_thread_for_each_direction(one, two, record):
-    for end in ended(*start(one, two, 'threads', BYTES // 2)):
-        check(end['received'] == BYTES // 2 + 1, str(end))
+    for end in ended(*start(one, two, 'threads', BYTES)):
+        check(end['received'] == BYTES + 1, str(end))
         record(threads=end)
 
 
 @limit(120)
 def test_ping_pong_is_one_request_and_one_doorbell(one, two, record):
-    rounds = 1000
+    rounds = 500
     for end in ended(*start(one, two, 'pingpong', rounds)):
         # one for where held bytes are fetched, one to part, two for the flushes
         check(end['wr'] <= rounds + 4 and end['doorbells'] <= rounds + 4, str(end))
