@@ -17,7 +17,7 @@ enum {
 	BACKLOG = 8,
 	RESOLVE_MS = 2000,
 	INLINE_BYTES = 64,
-	RETRIES = 7,
+	RETRIES = 6, /* soft-RoCE takes 7 for "for ever" */
 	PATIENCE_MS = 1000,
 	RNR_FOR_EVER = 7, /* a peer that computes posts no receive requests */
 };

@@ -102,7 +102,7 @@ struct verbs_link {
 	uint64_t batches, told_batches;
 	uint32_t taken;        /* receive requests used since the last batch */
 	bool held, fetching;
-	uint64_t fetch_to;
+	uint64_t fetch_from, fetch_to; /* while fetching: what is being read from the peer */
 	uint32_t empties;
 	bool words_came, credit_came;
 
@@ -129,6 +129,19 @@ static inline uint64_t verbs_tail(const struct verbs_link *v)
 static inline uint64_t verbs_head(const struct verbs_link *v)
 {
 	return peer_read_u64(&v->link->rx.ctl->rx.head_pos);
+}
+
+/*
+ * How much of what was taken may be told, and so overwritten at the sender. Not what is being read from there, since the READ would bring
+ * what replaced it; nor what was fetched and is not announced, since the sender has yet to write it, into the same place here.
+ */
+static inline uint64_t verbs_head_to_tell(const struct verbs_link *v)
+{
+	uint64_t head = verbs_head(v);
+
+	if (head > v->announced_pos)
+		head = v->announced_pos;
+	return v->fetching && head > v->fetch_from ? v->fetch_from : head;
 }
 
 static inline uint32_t slots_free(const struct verbs_link *v)

@@ -43,10 +43,10 @@ static int take_counts(struct verbs_link *v, uint32_t word)
 	return 0;
 }
 
-/* What was granted is what was told, not what has been taken since. Bytes that were fetched are announced late: below what was told. */
+/* What was granted is what was told, not what has been taken since. `end` is not behind what was announced, nor is what was told ahead of it. */
 static bool passes_grant(const struct verbs_link *v, uint64_t end)
 {
-	return (int64_t)(end - (v->told_units << v->credit_shift)) > (int64_t)v->ring_bytes;
+	return end - (v->told_units << v->credit_shift) > v->ring_bytes;
 }
 
 static int take_word(struct verbs_link *v, uint32_t word)
@@ -122,8 +122,7 @@ static int take_tail(struct verbs_link *v)
 	v->fetching = (int64_t)(tail - verbs_tail(v)) > 0;
 	if (!v->fetching)
 		return 0;
-	/* What was told is not ahead of our tail, so the distance is no less than the one just found positive. */
-	if (tail - (v->told_units << v->credit_shift) > v->ring_bytes)
+	if (passes_grant(v, tail))
 		return -EPROTO;
 	v->fetch_to = tail;
 	verbs_post_fetch(v);

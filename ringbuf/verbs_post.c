@@ -52,7 +52,7 @@ static void payload(struct verbs_link *v, struct verbs_batch *b, struct ibv_send
 /* Our counts, as of now: what they tell need not be told again. */
 static uint32_t word_now(struct verbs_link *v, uint32_t length, uint32_t flags)
 {
-	v->told_units = verbs_head(v) >> v->credit_shift;
+	v->told_units = verbs_head_to_tell(v) >> v->credit_shift;
 	v->told_batches = v->batches;
 	v->messages++;
 	count_add(&v->counts.messages, 1);
@@ -200,7 +200,7 @@ static void post_memory(struct verbs_link *v, struct verbs_batch *b)
 /* Half of a ring, or of the receive requests, is not told of. */
 static bool credit_due(const struct verbs_link *v)
 {
-	return (verbs_head(v) >> v->credit_shift) - v->told_units >= CREDIT_UNITS / 2 ||
+	return (verbs_head_to_tell(v) >> v->credit_shift) - v->told_units >= CREDIT_UNITS / 2 ||
 	       (v->batches - v->told_batches) * RECV_BATCH >= RECV_SLOTS / 2;
 }
 
@@ -211,6 +211,7 @@ static void post_fetch_of_tail(struct verbs_link *v, struct verbs_batch *b)
 
 	v->held = false;
 	v->fetching = true;
+	v->fetch_from = UINT64_MAX;
 	v->empties = 0;
 	count_add(&v->counts.fetches, 1);
 	send_word(v, b, 0, 0, word_now(v, 0, WORD_REOPEN), TAG_PLAIN);
@@ -230,6 +231,7 @@ void verbs_post_fetch(struct verbs_link *v)
 		v->held = true;
 		return;
 	}
+	v->fetch_from = pos;
 	while (pos < v->fetch_to) {
 		uint64_t off = pos & (v->ring_bytes - 1);
 		uint64_t len = v->fetch_to - pos < v->ring_bytes - off ? v->fetch_to - pos : v->ring_bytes - off;

@@ -121,6 +121,7 @@ MODELS = {
     "verbs": {
         "scenes": {
             "held": ([], "a sender that holds bytes behind a closed gate and never calls again"),
+            "fetch": (["-DFETCH"], "what lies in the rings while bytes are fetched and posted at once"),
             "sleepers": (["-DSLEEPERS"], "two threads asleep on one completion channel, one pump at a time"),
             "credits": (["-DCREDITS"], "two ends stream to each other through few receive requests"),
             "ends": (["-DENDS"], "FIN over TCP races bytes over RDMA; killed, or the queue pair lost, at any moment"),
@@ -133,6 +134,8 @@ MODELS = {
             "READ_BEFORE_REOPEN": ([], "the tail is read before the sender is told to hold no more"),
             "NO_FETCH": ([], "who was told HELD sleeps without fetching"),
             "FETCHED_IS_ANNOUNCED": ([], "bytes that were fetched are counted again when they are posted"),
+            "TOLD_WHILE_FETCHING": (["-DFETCH"], "the sender may overwrite what is being read from it"),
+            "TOLD_BEFORE_ANNOUNCED": (["-DFETCH"], "the sender may overwrite what it has not posted yet"),
             "ARM_AFTER_POLL": ([], "the queue is armed after the last look"),
             "NO_CREDIT": (["-DWINDOW=9"], "a receiver that sends nothing back reports nothing"),
             "DRAIN_WITHOUT_ARMING": (["-DSLEEPERS"], "who drains the channel does not arm for the others"),

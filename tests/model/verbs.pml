@@ -6,11 +6,12 @@
  * and an armed queue makes one event. Engines run only while their program is in a call, so a program that leaves is a process that ends
  * while its device goes on.
  *
- * Scenes: default (HELD), a sender that publishes, holds bytes back behind a closed gate, and leaves;  -DSLEEPERS, two threads asleep on one
+ * Scenes: default (HELD), a sender that publishes, holds bytes back behind a closed gate, and leaves;  -DFETCH, what lies in the rings while
+ * bytes that were fetched and bytes that are posted are both under way;  -DSLEEPERS, two threads asleep on one
  * completion channel, the pump's lock;  -DCREDITS, two ends that stream to each other through few receive requests;  -DENDS, FIN over TCP racing
  * bytes over RDMA, with a sender killed and a queue pair lost at any moment.
  *
- * Bytes are counts: order and content are the device's, which are not in doubt. What must hold: nothing is taken before it was published, nothing is
+ * Bytes are counts but in FETCH. What must hold: nothing is taken before it was published, nothing is
  * counted twice, everything that was published is taken in the end; no sleeper is left asleep; no message finds no receive request; the end is
  * told after the last byte, or a reset is.
  */
@@ -20,7 +21,7 @@
 #define READ 3
 #define ACK 4
 
-#if !defined(SLEEPERS) && !defined(CREDITS) && !defined(ENDS)
+#if !defined(SLEEPERS) && !defined(CREDITS) && !defined(ENDS) && !defined(FETCH)
 /* ---- a sender that holds and leaves ---- */
 #ifndef BYTES
 #define BYTES 5
@@ -167,10 +168,12 @@ inline poll_b()
 	od
 }
 
+/* See FETCH; while a READ is under way this receiver sleeps, so its head stands still */
+#define TELL (head > announced -> announced : head)
 #ifdef MUT_NO_CREDIT
 #define CREDIT_DUE false
 #else
-#define CREDIT_DUE (head - reported >= RING / 2)
+#define CREDIT_DUE (TELL - reported >= RING / 2)
 #endif
 
 inline fetch()
@@ -178,11 +181,11 @@ inline fetch()
 	held = false;
 #ifdef MUT_READ_BEFORE_REOPEN
 	back ! READ, 0;
-	back ! REOPEN, head
+	back ! REOPEN, TELL
 #else
 #ifndef MUT_NO_REOPEN
-	back ! REOPEN, head;
-	reported = head;
+	back ! REOPEN, TELL;
+	reported = TELL;
 #endif
 	back ! READ, 0
 #endif
@@ -197,7 +200,7 @@ active proctype receiver()
 	:: head < BYTES && AVAIL > 0 ->
 		head++;
 		if
-		:: CREDIT_DUE -> back ! CREDIT, head; reported = head
+		:: CREDIT_DUE -> back ! CREDIT, TELL; reported = TELL
 		:: else
 		fi
 	:: head < BYTES && AVAIL == 0 ->
@@ -208,6 +211,10 @@ active proctype receiver()
 		armed_b = true;
 		poll_b();
 #endif
+		if
+		:: CREDIT_DUE -> back ! CREDIT, TELL; reported = TELL
+		:: else
+		fi;
 		if
 		:: AVAIL > 0
 		:: else ->
@@ -460,6 +467,71 @@ init {
 		run device(1, way0, cq1); run device(0, way1, cq0);
 		run end_of(0, way0, cq0); run end_of(1, way1, cq1)
 	}
+}
+
+#elif defined(FETCH)
+/* ---- what lies in the rings: WRITEs in order, READs that land at any later time ---- */
+#ifndef BYTES
+#define BYTES 6
+#endif
+#define RING 2
+
+byte staging[RING], ring[RING], captured[RING];	/* a byte's content is its position + 1 */
+byte tail, posted, head_seen;			/* the sender's */
+byte announced, fetched, head, told;		/* the receiver's */
+bool held, reading;
+byte from, to;
+chan wire = [2] of { byte, byte, bool };	/* position, content as the device took it, HELD */
+
+#define RX_TAIL (announced > fetched -> announced : fetched)
+/* Neither what is being read from the sender nor what it has still to write is told as taken, or it would be overwritten there */
+#ifdef MUT_TOLD_WHILE_FETCHING
+#define KEPT head
+#else
+#define KEPT (reading && head > from -> from : head)
+#endif
+#ifdef MUT_TOLD_BEFORE_ANNOUNCED
+#define MAY_TELL KEPT
+#else
+#define MAY_TELL (KEPT > announced -> announced : KEPT)
+#endif
+
+active proctype sender()
+{
+	do
+	:: posted == BYTES -> break
+	:: atomic { tail < BYTES && tail - head_seen < RING -> staging[tail % RING] = tail + 1; tail++ }
+	/* Whether it posts or holds does not matter here; bytes that were fetched and taken are posted all the same */
+	:: atomic { posted < tail && nfull(wire) ->
+		if
+		:: wire ! posted, staging[posted % RING], true
+		:: wire ! posted, staging[posted % RING], false
+		fi;
+		posted++ }
+	:: head_seen != told -> head_seen = told
+	od
+}
+
+active proctype receiver()
+{
+	byte pos, what;
+	bool h;
+	do
+	:: head == BYTES && announced == BYTES && !reading -> break
+	:: atomic { wire ? pos, what, h -> ring[pos % RING] = what; announced = pos + 1; held = held || h; pos = 0; what = 0; h = false }
+	:: atomic { head < RX_TAIL -> assert(ring[head % RING] == head + 1); head++ }
+	:: atomic { told != MAY_TELL -> told = MAY_TELL }
+	/* The peer's device reads its memory now; the answer lands later */
+	:: atomic { held && !reading && head == RX_TAIL && tail > head -> held = false; reading = true; from = head; to = tail;
+		captured[0] = staging[0]; captured[1] = staging[1] }
+	:: atomic { reading ->
+		pos = from;
+		do
+		:: pos < to -> ring[pos % RING] = captured[pos % RING]; pos++
+		:: else -> break
+		od;
+		pos = 0; reading = false; fetched = to }
+	od
 }
 
 #else

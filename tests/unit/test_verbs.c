@@ -169,6 +169,70 @@ static void a_burst_is_fetched_from_a_sender_that_never_calls_again(void **state
 	far_close(p);
 }
 
+/* What is being fetched arrives a lap late: nothing may lie in its place by then that is not the same. */
+static void what_is_being_read_is_not_overwritten(void **state)
+{
+	struct far_pair *p = far_open(FAR_RING_BYTES);
+	size_t got = 0, sent = 160;
+
+	fake.by_hand = true;
+	fake.late_reads = true;
+	for (int i = 0; i < 20; i++)
+		far_put(&p->a, 8);
+	fake_settle();
+	got = far_take(&p->b, 4096);
+	assert_int_equal(got, 8 * WINDOW);
+	verbs->pump(&p->b, VERBS_ARM);
+	fake_settle();
+	verbs->pump(&p->b, VERBS_RUNG);
+	fake_settle();
+	/* The READ is on its way back. The sender returns, and as many bytes move as may. */
+	for (int i = 0; i < 100; i++) {
+		sent += far_put(&p->a, 500);
+		verbs->pump(&p->a, VERBS_LEAVE);
+		fake_settle();
+		got += far_take(&p->b, 300);
+		fake_settle();
+	}
+	assert_int_equal(sent, 8 * WINDOW + FAR_RING_BYTES);
+	fake_land(qp_of(&p->b));
+	for (int i = 0; i < 100; i++) {
+		got += far_take(&p->b, 300);
+		fake_settle();
+		sent += far_put(&p->a, 500);
+		verbs->pump(&p->a, VERBS_LEAVE);
+		fake_settle();
+	}
+	assert_true(got > 3 * FAR_RING_BYTES);
+	far_close(p);
+}
+
+/* Bytes that were fetched are written once more when the sender returns: not over newer ones. */
+static void what_was_fetched_is_not_granted_before_it_is_announced(void **state)
+{
+	struct far_pair *p = far_open(FAR_RING_BYTES);
+	size_t got;
+
+	fake.by_hand = true;
+	for (int i = 0; i < 20; i++)
+		far_put(&p->a, 8);
+	fake_settle();
+	got = far_take(&p->b, 4096);
+	verbs->pump(&p->b, VERBS_ARM);
+	fake_settle();
+	verbs->pump(&p->b, VERBS_RUNG);
+	fake_settle();
+	got += far_take(&p->b, 4096);
+	assert_int_equal(got, 160);
+	/* Something goes back, and tells no more than what was announced. */
+	far_put(&p->b, 8);
+	fake_settle();
+	far_take(&p->a, 8);
+	assert_int_equal(p->a.ops->queued(&p->a), 160 - 8 * WINDOW);
+	assert_int_equal(ring_tx_room(&p->a.tx, FAR_RING_BYTES), FAR_RING_BYTES - (160 - 8 * WINDOW));
+	far_close(p);
+}
+
 static void who_only_looks_fetches_too(void **state)
 {
 	struct far_pair *p = far_open(FAR_RING_BYTES);
@@ -403,6 +467,8 @@ int main(void)
 		cmocka_unit_test_setup(saturated_small_messages_share_requests, fresh),
 		cmocka_unit_test_setup(stream_is_large_requests_and_two_credits_a_ring, fresh),
 		cmocka_unit_test_setup(a_burst_is_fetched_from_a_sender_that_never_calls_again, fresh),
+		cmocka_unit_test_setup(what_is_being_read_is_not_overwritten, fresh),
+		cmocka_unit_test_setup(what_was_fetched_is_not_granted_before_it_is_announced, fresh),
 		cmocka_unit_test_setup(who_only_looks_fetches_too, fresh),
 		cmocka_unit_test_setup(who_sleeps_holds_nothing, fresh),
 		cmocka_unit_test_setup(a_full_send_queue_waits_and_loses_nothing, fresh),

@@ -60,7 +60,7 @@ static void complete(struct fake_cq *cq, const struct ibv_wc *wc)
 
 static void complete_send(struct fake_qp *q, const struct ibv_wc *wc)
 {
-	if (fake.hold_acks)
+	if (fake.hold_acks || q->late_to)
 		q->held[q->nr_held++] = *wc;
 	else
 		complete((struct fake_cq *)q->qp.send_cq, wc);
@@ -73,6 +73,19 @@ void fake_ack(struct ibv_qp *qp)
 	for (unsigned i = 0; i < q->nr_held; i++)
 		complete((struct fake_cq *)q->qp.send_cq, &q->held[i]);
 	q->nr_held = 0;
+}
+
+void fake_land(struct ibv_qp *qp)
+{
+	struct fake_qp *q = (struct fake_qp *)qp;
+
+	if (!q->late_to)
+		return;
+	memcpy(q->late_to, q->late, q->late_len);
+	q->late_to = NULL;
+	if (q->late_wc.wr_id)
+		complete((struct fake_cq *)q->qp.send_cq, &q->late_wc);
+	fake_ack(qp);
 }
 
 /* The address, if the key allows it. */
@@ -176,6 +189,14 @@ static bool execute(struct fake_qp *q)
 			memcpy(theirs, mine, len);
 		break;
 	case IBV_WR_RDMA_READ:
+		if (fake.late_reads && len != sizeof(uint64_t)) {
+			memcpy(q->late, theirs, len);
+			q->late_to = mine;
+			q->late_len = len;
+			q->late_wc = wc;
+			q->sq_head++;
+			return true;
+		}
 		/* A word of the host's is read as one. */
 		if (len == sizeof(uint64_t))
 			*(uint64_t *)mine = __atomic_load_n((uint64_t *)theirs, __ATOMIC_RELAXED);

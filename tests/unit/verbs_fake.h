@@ -13,6 +13,7 @@
 struct fake {
 	bool by_hand;      /* work requests wait for fake_run(); else they are executed when they are posted */
 	bool hold_acks;    /* completions of the send queue wait for fake_ack() */
+	bool late_reads;   /* what a READ reads is taken when it is executed, and arrives with fake_land() */
 	bool iwarp;        /* devices without immediates */
 	bool no_device;    /* no address has a device */
 	bool removed;      /* the device has gone: posting fails, channels hang up */
@@ -32,6 +33,8 @@ int fake_run(struct ibv_qp *qp, int most);
 void fake_settle(void);
 /* Lets held acknowledgements through. */
 void fake_ack(struct ibv_qp *qp);
+/* What the queue pair has read arrives. */
+void fake_land(struct ibv_qp *qp);
 /* The next work request to be executed fails; then the queue pair is in error, as is the peer's. */
 void fake_fail(struct ibv_qp *qp, enum ibv_wc_status status);
 /* Says a message to the queue pair's peer as a hostile engine would: the immediate, or 32 bytes. */

@@ -38,6 +38,10 @@ struct fake_qp {
 	unsigned rq_head, rq_tail;
 	struct ibv_wc held[QUEUE_MAX];
 	unsigned nr_held;
+	uint8_t late[65536]; /* on its way: what a READ has read */
+	void *late_to;
+	uint32_t late_len;
+	struct ibv_wc late_wc;
 	uint32_t max_send, max_recv, max_inline;
 	bool error;
 	enum ibv_wc_status fail;

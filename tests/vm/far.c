@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "ringbuf/verbs.h"
@@ -135,6 +136,15 @@ static void meet_by_dial(const char *local, const char *peer_address, const char
 }
 
 static unsigned lost; /* wake-ups */
+static int64_t began_ms;
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * INT64_C(1000) + t.tv_nsec / 1000000;
+}
 
 static void finish(uint64_t sent, uint64_t received, int dead)
 {
@@ -142,9 +152,10 @@ static void finish(uint64_t sent, uint64_t received, int dead)
 #define COUNT(name) (unsigned long long)load_relaxed(&((struct verbs_counts *)c)->name)
 
 	printf("{\"sent\":%llu,\"received\":%llu,\"dead\":%d,\"wr\":%llu,\"doorbells\":%llu,\"cqes\":%llu,\"send_cqes\":%llu,"
-	       "\"recvs\":%llu,\"recv_posts\":%llu,\"credits\":%llu,\"fetches\":%llu,\"arms\":%llu,\"events\":%llu,\"status\":%llu,\"lost\":%u}\n",
+	       "\"recvs\":%llu,\"recv_posts\":%llu,\"credits\":%llu,\"fetches\":%llu,\"arms\":%llu,\"events\":%llu,\"status\":%llu,\"lost\":%u,\"ms\":%lld}\n",
 	       (unsigned long long)sent, (unsigned long long)received, dead, COUNT(wr), COUNT(doorbells), COUNT(cqes), COUNT(send_cqes),
-	       COUNT(recvs), COUNT(recv_posts), COUNT(credits), COUNT(fetches), COUNT(arms), COUNT(events), COUNT(status), lost);
+	       COUNT(recvs), COUNT(recv_posts), COUNT(credits), COUNT(fetches), COUNT(arms), COUNT(events), COUNT(status), lost,
+	       (long long)(now_ms() - began_ms));
 	verbs->close(&far_link);
 	exit(dead ? 3 : 0);
 }
@@ -364,6 +375,7 @@ int main(int argc, char **argv)
 		meet_by_offer(argv[3], argv[4]);
 	puts("linked");
 	fflush(stdout);
+	began_ms = now_ms();
 	expected = talk(rest[0], dials, rest[1] ? strtoull(rest[1], NULL, 0) : 0);
 	if (strcmp(rest[0], "burst"))
 		part(expected);

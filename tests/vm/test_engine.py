@@ -79,6 +79,25 @@ def test_a_wire_that_loses_packets(one, two):
         check(end['received'] == RING + 1, str(end))
 
 
+def rstream(one, two, size, count):
+    """Milliseconds that rsockets take for as many messages, or as many bytes, on the same devices."""
+    server = one.start(['rstream', '-b', one.address, '-p', '7400', '-S', str(size), '-C', str(count)])
+    one.until_rdma_listening(7400, server)
+    client = two.start(['rstream', '-s', one.address, '-p', '7400', '-S', str(size), '-C', str(count)])
+    rows = client.wait().output().splitlines()
+    server.wait()
+    return rows[-1]
+
+
+@limit(180)
+def test_beside_rsockets(one, two, record):
+    """Noted, not judged: times in an emulated machine are worth a comparison at most."""
+    pingpong = ended(*start(one, two, 'pingpong', 200))[1]
+    stream = ended(*start(one, two, 'stream', BYTES))[1]
+    record(pingpong_200_ms=pingpong['ms'], stream_2m_ms=stream['ms'], rsockets_pingpong_200=rstream(one, two, 8, 200),
+           rsockets_stream_2m=rstream(one, two, 65536, BYTES // 65536 // 2))
+
+
 @limit(120)
 def test_a_device_is_removed_under_load(one, two, record):
     """Both ends find out, and what had come is whole."""
