@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT
+"""One guest: the shared-memory road on another kernel than this machine's. Unmodified programs, and a part of the
+differential scripts, which compare each step with what that kernel's TCP does."""
+import glob
+import os
+import sys
+
+import traffic
+from guest import check, limit
+
+LIMIT = 100
+CONFORMANCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'conformance')
+SCRIPTS = ('stream', 'half_close', 'vectors', 'peek_waitall', 'reset', 'poll', 'select', 'epoll_level', 'epoll_edge', 'fork_server')
+
+
+def by_shm(one, program, share=0.5, **size):
+    for after in (0, 8):
+        traffic.prove(program(traffic.ringway(one, after=after), traffic.ringway(one, after=after), **size), 'shm', share)
+
+
+def test_netcat(one):
+    by_shm(one, traffic.netcat)
+
+
+def test_socat(one):
+    by_shm(one, traffic.socat)
+
+
+def test_redis(one):
+    by_shm(one, traffic.redis, share=0.3)  # a server has short connections, too
+
+
+def test_iperf3(one):
+    by_shm(one, traffic.iperf3)
+
+
+def test_one_plain_side(one):
+    """Whoever runs under Ringway finds out that the peer does not."""
+    for server, client in ((traffic.ringway, traffic.plain), (traffic.plain, traffic.ringway)):
+        ends = traffic.netcat(server(one), client(one))
+        traffic.prove_tcp(ends[0] if server is traffic.ringway else ends[1], 'peer-silent')
+
+
+def test_the_kernel_leaves_nothing(one):
+    """Programs killed in the middle: their rings go with them."""
+    before = one.run('ls /dev/shm; cat /proc/net/unix | grep -c @ringway || true')
+    server = one.start(['nc', '-l', one.address, '7000'], ringway={'after': 0}, stdout='/dev/null')
+    one.until_listening(7000, server)
+    client = one.start(['nc', one.address, '7000'], ringway={'after': 0}, stdin='/dev/zero')
+    one.until(lambda: b'/memfd:ringway ' in one.read(f'/proc/{client.pid}/maps'), 'the client to have a ring')
+    client.kill()
+    server.wait(None)
+    after = one.run('ls /dev/shm; cat /proc/net/unix | grep -c @ringway || true')
+    check(before == after, f'before: {before}, afterwards: {after}')
+
+
+@limit(150)
+def test_conformance(one):
+    run, program = os.path.join(CONFORMANCE, 'run.py'), os.environ['RINGWAY_CONFORM']
+    scripts = [os.path.join(CONFORMANCE, 'scripts', name + '.steps') for name in SCRIPTS]
+    check(all(glob.glob(script) for script in scripts), 'a script is missing')
+    said = one.run([sys.executable, '-B', run, '--shim', os.environ['RINGWAY_SHIM'], '--mode', 'procs-v4-both-after-0-spin-*-warm',
+                    program, *scripts])
+    check(f'{len(scripts)} script(s), 0 complaint(s)' in said, said)
