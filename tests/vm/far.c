@@ -25,6 +25,7 @@
 #define RING_BYTES (UINT32_C(1) << 18)
 #define SECONDS 300
 #define PIECE 65536
+#define QUIET_MS 2000
 #define PATIENCE_MS 10000	/* an emulated machine that shares its processors can stand still for seconds */
 
 static const struct verbs_table *verbs;
@@ -135,7 +136,7 @@ static void meet_by_dial(const char *local, const char *peer_address, const char
 	verbs->end(a);
 }
 
-static unsigned lost; /* wake-ups */
+static unsigned lost, quiet; /* wake-ups; times that nothing came for long */
 static int64_t began_ms;
 
 static int64_t now_ms(void)
@@ -152,9 +153,9 @@ static void finish(uint64_t sent, uint64_t received, int dead)
 #define COUNT(name) (unsigned long long)load_relaxed(&((struct verbs_counts *)c)->name)
 
 	printf("{\"sent\":%llu,\"received\":%llu,\"dead\":%d,\"wr\":%llu,\"doorbells\":%llu,\"cqes\":%llu,\"send_cqes\":%llu,"
-	       "\"recvs\":%llu,\"recv_posts\":%llu,\"credits\":%llu,\"fetches\":%llu,\"arms\":%llu,\"events\":%llu,\"status\":%llu,\"lost\":%u,\"ms\":%lld}\n",
+	       "\"recvs\":%llu,\"recv_posts\":%llu,\"credits\":%llu,\"fetches\":%llu,\"arms\":%llu,\"events\":%llu,\"status\":%llu,\"lost\":%u,\"quiet\":%u,\"ms\":%lld}\n",
 	       (unsigned long long)sent, (unsigned long long)received, dead, COUNT(wr), COUNT(doorbells), COUNT(cqes), COUNT(send_cqes),
-	       COUNT(recvs), COUNT(recv_posts), COUNT(credits), COUNT(fetches), COUNT(arms), COUNT(events), COUNT(status), lost,
+	       COUNT(recvs), COUNT(recv_posts), COUNT(credits), COUNT(fetches), COUNT(arms), COUNT(events), COUNT(status), lost, quiet,
 	       (long long)(now_ms() - began_ms));
 	verbs->close(&far_link);
 	exit(dead ? 3 : 0);
@@ -168,6 +169,7 @@ static void look_for_lost(struct pollfd p[2])
 {
 	uint64_t tail = ring_rx_published(&far_link.rx), head = peer_read_u64(&far_link.tx.ctl->rx.head_pos);
 
+	quiet++;
 	verbs->pump(&far_link, 0);
 	if (tail != ring_rx_published(&far_link.rx) || head != peer_read_u64(&far_link.tx.ctl->rx.head_pos))
 		lost += !poll(p, 2, 0);
@@ -187,7 +189,7 @@ static int sleep_for(bool rx, size_t want)
 		ring_tx_take_attention(&far_link.tx);
 		return verbs->pump(&far_link, VERBS_EMPTY);
 	}
-	if (!poll(p, 2, 2000))
+	if (!poll(p, 2, QUIET_MS))
 		look_for_lost(p);
 	if (p[0].revents)
 		verbs->pump(&far_link, VERBS_RUNG);
@@ -322,7 +324,8 @@ static void part(uint64_t expected)
 
 	if (r)
 		die("flush", r);
-	put(1);
+	while (!put(1))
+		sleep_or_finish(false);
 	while (received < expected + 1)
 		if (!take(1))
 			sleep_or_finish(true);
