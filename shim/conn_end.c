@@ -131,6 +131,12 @@ void conn_unend_lanes(struct conn *c, int fd)
 	c->linger_ours = 0;
 }
 
+void conn_tell_shut(struct conn *c)
+{
+	if (conn_is_linked(c) && load_relaxed(&c->rx.shut) && load_relaxed(&c->tx.shut))
+		ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_KERNEL);
+}
+
 int conn_shutdown(struct conn *c, int fd, int how)
 {
 	bool locked = conn_lock_both(c) == 0;
@@ -164,6 +170,7 @@ int conn_shutdown(struct conn *c, int fd, int how)
 				bell_ring(c->link.tx.bells.bell_fd, &c->link.tx.bells.own);
 			}
 		}
+		conn_tell_shut(c);
 		ready_changed(c);
 	}
 	if (r < 0)

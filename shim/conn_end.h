@@ -52,6 +52,12 @@ void conn_end_lanes(struct conn *c, int fd);
 /* The kernel's close does not follow. */
 void conn_unend_lanes(struct conn *c, int fd);
 
+/*
+ * Both locks held. If the program has shut both directions and keeps the descriptor, the peer is told that its bytes are not wanted: the
+ * kernel answers data to such a socket with a reset, so the peer has to give it some.
+ */
+void conn_tell_shut(struct conn *c);
+
 /* One process fewer looks at the record; the last gives it back. */
 void conn_unmap(struct conn *c);
 

@@ -42,6 +42,7 @@ void conn_linked(struct conn *c, const uint64_t nonce[2], const uint64_t peer_no
 			conn_tx_set(c, TX_SHUT);
 		ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
 	}
+	conn_tell_shut(c);
 	switch_announce(c);
 	ready_changed(c);
 }
@@ -216,6 +217,11 @@ int conn_frames_try(struct conn *c, int fd)
 		 * tells of each but once.
 		 */
 		store_relaxed(&c->rx.unlooked, 1);
+		return -EBUSY;
+	}
+	/* Another thread's close may have come first, and the number be another socket's by now. */
+	if (!__libc_single_threaded && !conn_call_has(c, fd)) {
+		lane_unlock(&c->rx.lock);
 		return -EBUSY;
 	}
 	r = conn_frames_locked(c, fd);

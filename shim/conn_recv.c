@@ -154,11 +154,11 @@ static ssize_t take_plain(struct conn *c, int fd, const struct iov_walk *w, int 
 	return err ? -err : n;
 }
 
-/* An end that was told may come at any moment now; without a word the kernel is asked now and then. */
+/* An end that was told may come at any moment now; without a word the kernel is asked now and then, and before we say 0 for it. */
 static bool wants_look(struct conn *c)
 {
 	conn_take_rx_attention(c);
-	return load_relaxed(&c->rx.told_end) || load_relaxed(&c->rx.looks_skipped) >= LOOK_EVERY;
+	return load_relaxed(&c->rx.told_end) || load_relaxed(&c->rx.shut) || load_relaxed(&c->rx.looks_skipped) >= LOOK_EVERY;
 }
 
 static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int flags, struct msghdr *m)

@@ -150,7 +150,8 @@ class Generator:
         self.say(actor, self.rng.choice((
             f"inq {fd}", f"inq {fd}", f"poll 0 {fd}:in,out,rdhup", f"poll 0 {fd}:in", f"select 0 {fd}:rw", f"poll 0 {fd}:none",
             f"ppoll 0 - {fd}:in,rdnorm", f"getsockopt {fd} SO_ERROR", f"getpeername {fd}", f"getsockname {fd}",
-            f"getfl {fd}", f"outq {fd} drained", f"tcp_state {fd}", f"pselect 0 - {fd}:r", f"fstat {fd}")))
+            # What resets a connection counts as not drained for ever.
+            f"getfl {fd}", f"inq {fd}" if side.peer.deaf and side.peer.ended else f"outq {fd} drained", f"tcp_state {fd}", f"pselect 0 - {fd}:r", f"fstat {fd}")))
 
     def watch(self, side):
         """Sets whose members are edge-triggered at some time have names with a t."""
@@ -213,9 +214,7 @@ class Generator:
         if side.ended or self.chance(0.6):
             return
         actor, _, fd = self.pick(side)
-        if side.deaf:
-            return  # what comes to an end that is shut both ways resets it: that is close()'s to try
-        if self.chance(0.2):
+        if not side.deaf and self.chance(0.2):
             side.deaf = True
             self.say(actor, f"shutdown {fd} rd")
             return
