@@ -73,11 +73,12 @@ static bool wants_fetch(struct verbs_link *v, unsigned asked)
 	return asked & (VERBS_ARM | VERBS_LEAVE) || v->empties >= EMPTIES;
 }
 
-/* The queue pair is in error, so nothing lands any more: one more look has everything. */
+/* The queue pair is in error, so nothing lands any more: one more look has everything. The device may be waiting to be let go. */
 static void settle(struct verbs_link *v)
 {
 	verbs_poll(v);
 	publish(v, true);
+	verbs_release(v);
 }
 
 /*
@@ -93,11 +94,9 @@ static void work(struct verbs_link *v, unsigned asked)
 		settle(v);
 		return;
 	}
-	if (asked & VERBS_PROBE)
-		verbs_look_at_events(v);
 	if (asked & VERBS_RUNG) {
 		/* Armed again at once: another thread may sleep on, and what it waits for be polled by nobody. */
-		verbs_drain_channel(v);
+		verbs_drain(v);
 		arm(v);
 	} else if (asked & VERBS_ARM && !v->armed) {
 		arm(v);
@@ -172,15 +171,15 @@ int verbs_wait_fd(const struct ring_link *link)
 {
 	const struct verbs_link *v = engine_of(link);
 
-	return v && v->channel ? v->channel->fd : -1;
+	return v ? v->wait_fd : -1;
 }
 
 void verbs_move_wait_fd(struct ring_link *link, int fd)
 {
 	struct verbs_link *v = engine_of(link);
 
-	if (v && v->channel)
-		v->channel->fd = fd;
+	if (v)
+		v->wait_fd = fd;
 }
 
 const struct verbs_counts *verbs_counts(const struct ring_link *link)
@@ -212,16 +211,15 @@ int verbs_flush(struct ring_link *link, int limit_ms)
 		return -ESRCH;
 	r = verbs_pump(link, VERBS_LEAVE);
 	while (!r && !all_done(v)) {
-		struct pollfd p[2] = { { .fd = v->channel->fd, .events = POLLIN },
-				       { .fd = v->events ? v->events->fd : -1, .events = POLLIN } };
+		struct pollfd p = { .fd = v->wait_fd, .events = POLLIN };
 
 		done = load_unlocked(&v->wrs_done);
 		r = verbs_pump(link, VERBS_ARM | VERBS_PROBE);
 		if (r || all_done(v))
 			break;
-		if (sys_call5(SYS_ppoll, p, 2, &t, NULL, 8) == 0 && load_unlocked(&v->wrs_done) == done)
+		if (sys_call5(SYS_ppoll, &p, 1, &t, NULL, 8) == 0 && load_unlocked(&v->wrs_done) == done)
 			return -ETIMEDOUT;
-		r = verbs_pump(link, VERBS_RUNG | (p[1].revents ? VERBS_PROBE : 0));
+		r = verbs_pump(link, VERBS_RUNG);
 	}
 	return r;
 }

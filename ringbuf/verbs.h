@@ -111,7 +111,7 @@ struct verbs_table {
 	int (*pump)(struct ring_link *link, unsigned why);
 	/* Readable: pump(VERBS_RUNG). -1 in a process that did not make the link. */
 	int (*wait_fd)(const struct ring_link *link);
-	/* The channel's fd has another number now. */
+	/* It has another number now. */
 	void (*move_wait_fd)(struct ring_link *link, int fd);
 	/*
 	 * Waits until the peer's device has acknowledged everything that was published and every word: 0, -ETIMEDOUT after `limit_ms` without

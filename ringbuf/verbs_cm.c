@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 
 #include "ringbuf/sys.h"
@@ -272,7 +273,7 @@ static void *private_pages(size_t bytes)
 
 #define SHOWN_BYTES 4096
 
-static void take_apart(struct verbs_link *v)
+static void release_queues(struct verbs_link *v)
 {
 	if (v->qp)
 		rdma_destroy_qp(v->id);
@@ -290,10 +291,43 @@ static void take_apart(struct verbs_link *v)
 		ibv_destroy_comp_channel(v->channel);
 	if (v->pd)
 		ibv_dealloc_pd(v->pd);
+	v->qp = NULL;
+	v->tx_mr = v->rx_mr = v->box_mr = v->shown_mr = NULL;
+	v->cq = NULL;
+	v->channel = NULL;
+	v->pd = NULL;
+}
+
+/* The peer is told, so that it need not find out. Before the link is up the id is the attempt's. */
+void verbs_release(struct verbs_link *v)
+{
+	if (v->events && v->qp)
+		rdma_disconnect(v->id);
+	release_queues(v);
+	if (!v->events)
+		return;
+	rdma_destroy_id(v->id);
+	rdma_destroy_event_channel(v->events);
+	v->id = NULL;
+	v->events = NULL;
+}
+
+static void take_apart(struct verbs_link *v)
+{
+	verbs_release(v);
+	if (v->wait_fd >= 0)
+		sys_close(v->wait_fd);
 	if (v->shown)
 		sys_munmap(v->shown, SHOWN_BYTES);
 	store_release(&v->live, 0);
 	sys_munmap(v, sizeof(*v));
+}
+
+static bool wait_for(struct verbs_link *v, int fd, uint32_t which)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.u32 = which };
+
+	return sys_call4(SYS_epoll_ctl, v->wait_fd, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 static bool make_queues(struct verbs_link *v)
@@ -309,6 +343,8 @@ static bool make_queues(struct verbs_link *v)
 	if (!v->pd || !v->channel)
 		return false;
 	set_fd(v->channel->fd);
+	if (v->wait_fd < 0 || !wait_for(v, v->channel->fd, WAIT_CHANNEL))
+		return false;
 	v->cq = ibv_create_cq(v->id->verbs, SEND_SLOTS + RECV_SLOTS, NULL, v->channel, 0);
 	if (!v->cq)
 		return false;
@@ -382,6 +418,7 @@ static enum verbs_error equip(struct verbs_attempt *a, struct ring_link *link, u
 	v = private_pages(sizeof(*v));
 	if (!v)
 		goto rings;
+	v->wait_fd = (int)sys_call1(SYS_epoll_create1, EPOLL_CLOEXEC);
 	v->shown = private_pages(SHOWN_BYTES);
 	v->link = link;
 	v->tx_lane = tx_lane;
@@ -504,7 +541,7 @@ static void attempt_end(struct verbs_attempt *a)
 {
 	if (a->listener)
 		rdma_destroy_id(a->listener);
-	if (a->v && a->v->up && !a->error) {
+	if (a->v && a->v->up && !a->error && wait_for(a->v, a->events->fd, WAIT_EVENTS)) {
 		a->v->events = a->events;
 	} else {
 		drop_link(a);
@@ -531,18 +568,10 @@ void verbs_look_at_events(struct verbs_link *v)
 void verbs_close(struct ring_link *link)
 {
 	struct verbs_link *v = engine_of(link);
-	struct rdma_event_channel *events;
-	struct rdma_cm_id *id;
 
 	if (v) {
 		verbs_stop(link);
-		rdma_disconnect(v->id);
-		id = v->id;
-		events = v->events;
 		take_apart(v);
-		rdma_destroy_id(id);
-		if (events)
-			rdma_destroy_event_channel(events);
 	}
 	link->tx.bells.engine = NULL;
 	link->rx.bells.engine = NULL;

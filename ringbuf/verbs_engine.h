@@ -47,6 +47,8 @@ struct verbs_shown {
 	_Atomic uint64_t tail_pos;
 };
 
+enum { WAIT_CHANNEL, WAIT_EVENTS };
+
 struct verbs_batch {
 	struct ibv_send_wr wr[CHAIN_MAX];
 	struct ibv_sge sge[CHAIN_MAX];
@@ -66,6 +68,7 @@ struct verbs_link {
 	/* verbs objects, NULL where not made */
 	struct rdma_event_channel *events; /* of the rendezvous; kept for as long as the id lives */
 	struct rdma_cm_id *id;
+	int wait_fd;                       /* an epoll set: the channel, and the events once the link is up */
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	struct ibv_pd *pd;
@@ -169,8 +172,8 @@ void verbs_die(struct verbs_link *v, int err);
 
 /* verbs_poll.c: takes what the queue has, until it is empty. What came is in the private words, not published. */
 void verbs_poll(struct verbs_link *v);
-/* Takes the channel's events. */
-void verbs_drain_channel(struct verbs_link *v);
+/* Takes what made the wait fd readable. */
+void verbs_drain(struct verbs_link *v);
 
 /* verbs_post.c */
 /* Posts receive requests in batches, as many as were used; `all`: the first ones. 0 or -errno. */
@@ -182,5 +185,7 @@ void verbs_post_fetch(struct verbs_link *v);
 
 /* verbs_cm.c: a disconnect, or a device that has gone. */
 void verbs_look_at_events(struct verbs_link *v);
+/* Of a dead link: gives back all that is the device's. One that is being removed waits for this. */
+void verbs_release(struct verbs_link *v);
 
 #endif

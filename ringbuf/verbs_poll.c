@@ -5,23 +5,35 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <sys/epoll.h>
 
+#include "ringbuf/sys.h"
 #include "ringbuf/verbs_engine.h"
 
-/* Also tells who sleeps on the channel that nothing more lies in it. */
-void verbs_drain_channel(struct verbs_link *v)
+/* The fd does not block. At most one event lies there, since the queue is armed again only after it was taken. */
+static void drain_channel(struct verbs_link *v)
 {
 	struct ibv_cq *cq;
 	void *context;
-	unsigned events = 0;
 
-	/* The fd does not block. At most one event lies there, since the queue is armed again only after it was taken. */
-	while (events < 2 && !ibv_get_cq_event(v->channel, &cq, &context))
-		events++;
-	if (events)
-		ibv_ack_cq_events(v->cq, events);
-	count_add(&v->counts.events, events);
+	if (ibv_get_cq_event(v->channel, &cq, &context))
+		return;
+	ibv_ack_cq_events(v->cq, 1);
+	count_add(&v->counts.events, 1);
 	v->armed = false;
+}
+
+void verbs_drain(struct verbs_link *v)
+{
+	struct epoll_event ready[2];
+	int nr = (int)sys_call6(SYS_epoll_pwait, v->wait_fd, (long)ready, 2, 0, 0, 8);
+
+	for (int i = 0; i < nr; i++) {
+		if (ready[i].data.u32 == WAIT_EVENTS)
+			verbs_look_at_events(v);
+		else
+			drain_channel(v);
+	}
 }
 
 /* The count of receive requests, and the head. Both are counts of the peer's that a word shows the low bits of. */

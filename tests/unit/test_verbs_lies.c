@@ -177,6 +177,29 @@ static void the_device_goes(void **state)
 	far_close(p);
 }
 
+static void a_device_that_waits_is_let_go(void **state)
+{
+	struct far_pair *p = far_open(FAR_RING_BYTES);
+	int before;
+
+	far_put(&p->a, 30);
+	verbs->pump(&p->b, VERBS_RUNG);
+	assert_false(readable(verbs->wait_fd(&p->b)));
+	before = fake_live();
+	fake_remove(engine_of(&p->b)->id);
+	assert_true(readable(verbs->wait_fd(&p->b)));
+	assert_int_equal(verbs->pump(&p->b, VERBS_RUNG), -ENODEV);
+	/* pd, channel, queue, queue pair, four registrations, id, events */
+	assert_int_equal(before - fake_live(), 10);
+	assert_int_equal(ring_rx_avail(&p->b.rx), 30);
+	assert_false(readable(verbs->wait_fd(&p->b)));
+	assert_int_equal(verbs->flush(&p->b, 1), -ENODEV);
+	/* The other end hears of it. */
+	assert_true(readable(verbs->wait_fd(&p->a)));
+	assert_int_equal(verbs->pump(&p->a, VERBS_RUNG), -ECONNRESET);
+	far_close(p);
+}
+
 static void the_peer_closes(void **state)
 {
 	struct far_pair *p = far_open(FAR_RING_BYTES);
@@ -184,8 +207,8 @@ static void the_peer_closes(void **state)
 	far_put(&p->a, 77);
 	assert_int_equal(verbs->flush(&p->a, 1000), 0);
 	verbs->close(&p->a);
-	/* Whoever waits behind TCP's end asks, and everything that was sent is there. */
-	assert_int_equal(verbs->pump(&p->b, VERBS_PROBE), -ECONNRESET);
+	assert_true(readable(verbs->wait_fd(&p->b)));
+	assert_int_equal(verbs->pump(&p->b, VERBS_RUNG), -ECONNRESET);
 	assert_int_equal(ring_rx_avail(&p->b.rx), 77);
 	verbs->close(&p->b);
 	munmap(p, sizeof(*p));
@@ -335,6 +358,7 @@ int main(void)
 		cmocka_unit_test_setup(a_failed_request_ends_both_ends_and_keeps_what_came, fresh),
 		cmocka_unit_test_setup(sleepers_hear_of_the_end, fresh),
 		cmocka_unit_test_setup(the_device_goes, fresh),
+		cmocka_unit_test_setup(a_device_that_waits_is_let_go, fresh),
 		cmocka_unit_test_setup(the_peer_closes, fresh),
 		cmocka_unit_test_setup(keys_of_nothing, fresh),
 		cmocka_unit_test_setup(a_peer_cannot_reach_beyond_its_ring, fresh),

@@ -33,6 +33,8 @@ int fake_run(struct ibv_qp *qp, int most);
 void fake_settle(void);
 /* Lets held acknowledgements through. */
 void fake_ack(struct ibv_qp *qp);
+/* The device under it is about to go, and waits until nobody uses it. */
+void fake_remove(struct rdma_cm_id *id);
 /* What the queue pair has read arrives. */
 void fake_land(struct ibv_qp *qp);
 /* The next work request to be executed fails; then the queue pair is in error, as is the peer's. */

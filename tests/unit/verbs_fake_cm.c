@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The double's half of librdmacm: events wait in their channel until they are taken; a descriptor that is never readable stands for it. */
+/* The double's half of librdmacm: events wait in their channel until they are taken. */
 #include "verbs_fake_in.h"
 
 #include <errno.h>
@@ -34,11 +34,14 @@ static struct fake_event *push(struct rdma_cm_id *id, enum rdma_cm_event_type ty
 {
 	struct fake_events *ch = (struct fake_events *)id->channel;
 	struct fake_event *e = &ch->queue[ch->tail++ % EVENTS];
+	uint64_t one = 1;
 
 	memset(e, 0, sizeof(*e));
 	e->event.id = id;
 	e->event.event = type;
 	e->event.status = status;
+	if (write(ch->channel.fd, &one, sizeof(one)) != sizeof(one))
+		abort();
 	return e;
 }
 
@@ -193,12 +196,15 @@ int rdma_disconnect(struct rdma_cm_id *id)
 int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
 {
 	struct fake_events *ch = (struct fake_events *)channel;
+	uint64_t count;
 
 	if (ch->head == ch->tail) {
 		errno = EAGAIN;
 		return -1;
 	}
 	*event = &ch->queue[ch->head++ % EVENTS].event;
+	if (ch->head == ch->tail && read(ch->channel.fd, &count, sizeof(count)) != sizeof(count))
+		abort();
 	return 0;
 }
 
@@ -245,4 +251,9 @@ void rdma_destroy_qp(struct rdma_cm_id *id)
 	free(q);
 	id->qp = NULL;
 	fake_made--;
+}
+
+void fake_remove(struct rdma_cm_id *id)
+{
+	push(id, RDMA_CM_EVENT_DEVICE_REMOVAL, 0);
 }
