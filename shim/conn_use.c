@@ -14,6 +14,7 @@
 #include "shim/conn_end.h"
 #include "shim/fdtab.h"
 #include "shim/own_fd.h"
+#include "shim/signals.h"
 #include "shim/wait.h"
 
 struct use {
@@ -177,12 +178,16 @@ static void sleep_over(void *arg)
 
 void conn_call_sleeps(struct conn *c, struct conn_sleep *s)
 {
+	struct signals_held held;
+
 	if (s->slept)
 		return;
+	signals_hold(&held);
 	_pthread_cleanup_push(&s->unwound, sleep_over, s);
 	conn_hold_locked(c);
 	fetch_add(&uses[c->index].sleepers, 1);
 	s->slept = c;
+	signals_release(&held);
 }
 
 bool conn_call_has(const struct conn *c, int fd)
@@ -202,10 +207,14 @@ int conn_call_waits(struct conn *c, struct conn_sleep *s, int *fd, int what, boo
 
 void conn_call_ends(struct conn *c, struct conn_sleep *s)
 {
+	struct signals_held held;
+
 	if (likely(!s->slept))
 		return;
+	signals_hold(&held);
 	_pthread_cleanup_pop(&s->unwound, 0);
 	sleep_over(s);
+	signals_release(&held);
 }
 
 bool conn_use_keep(struct conn *c, int fd)

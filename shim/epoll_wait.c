@@ -16,6 +16,7 @@
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
 #include "shim/real.h"
+#include "shim/signals.h"
 #include "shim/unwound.h"
 #include "ringbuf/sys.h"
 #include "shim/wait.h"
@@ -280,7 +281,7 @@ static int wait_plain(struct epoll_set *s, int epfd, struct epoll_event *events,
 	return n;
 }
 
-int epoll_set_wait(int epfd, struct epoll_event *events, int max, int64_t timeout_ns, const sigset_t *mask)
+static int wait_on(int epfd, struct epoll_event *events, int max, int64_t timeout_ns, const sigset_t *mask)
 {
 	int64_t deadline = timeout_ns > 0 ? now_ns() + timeout_ns : 0, slice;
 	struct epoll_set *s;
@@ -310,6 +311,17 @@ int epoll_set_wait(int epfd, struct epoll_event *events, int max, int64_t timeou
 	set_run_pokes(s);
 	set_settle(s);
 	epoll_set_leave(s);
+	return n;
+}
+
+int epoll_set_wait(int epfd, struct epoll_event *events, int max, int64_t timeout_ns, const sigset_t *mask)
+{
+	struct signals_held held;
+	int n;
+
+	signals_hold(&held);
+	n = wait_on(epfd, events, max, timeout_ns, signals_asleep(&held, mask));
+	signals_release(&held);
 	return n;
 }
 

@@ -14,6 +14,7 @@
 
 #include "shim/conn_lock.h"
 #include "shim/guard.h"
+#include "shim/signals.h"
 
 /* Where the stack will stand after the jump; ~0 where that is not known. */
 static uintptr_t stack_after(const struct __jmp_buf_tag *env)
@@ -35,6 +36,7 @@ static void leave_lanes(const struct __jmp_buf_tag *env)
 {
 	struct conn *c = conn_locked_last;
 
+	signals_jump();
 	if (likely(!c) || stack_after(env) < (uintptr_t)conn_locked_frame)
 		return;
 	if (lane_is_mine(&c->rx.lock)) {
@@ -65,7 +67,9 @@ JUMP(__longjmp_chk)
 
 EXPORT int pthread_cancel(pthread_t thread)
 {
-	if (guard_ready())
+	if (guard_ready()) {
 		fetch_or(&guard_state, GUARD_CANCEL);
+		fetch_or(&signals_leave, SIGNALS_CANCEL);
+	}
 	return real_pthread_cancel(thread);
 }

@@ -17,6 +17,7 @@
 #include "shim/own_fd.h"
 #include "shim/ready_poll.h"
 #include "shim/real.h"
+#include "shim/signals.h"
 #include "shim/unwound.h"
 #include "ringbuf/sys.h"
 #include "shim/wait.h"
@@ -533,23 +534,28 @@ int ready_poll(struct pollfd *fds, uint64_t nr_fds, int64_t timeout_ns, const si
 	struct item few_items[FEW_FDS];
 	struct poll_call p = { .fds = fds, .kernel = few_kernel, .items = few_items, .nr_fds = nr_fds,
 			       .bell_set = -1, .select = select };
+	struct signals_held held;
 	int n;
 
+	signals_hold(&held);
 	if (nr_fds > FEW_FDS) {
 		long at;
 
 		p.map_bytes = nr_fds * (3 * sizeof(struct pollfd) + sizeof(struct item));
 		at = sys_mmap(NULL, p.map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (sys_failed(at))
+		if (sys_failed(at)) {
+			signals_release(&held);
 			return -ENOMEM;
+		}
 		p.map = (void *)at;
 		p.items = p.map;
 		p.kernel = (struct pollfd *)(p.items + nr_fds);
 	}
 	UNWOUND_BEGIN(poll_abandoned, &p);
-	n = poll_loop(&p, timeout_ns, mask);
+	n = poll_loop(&p, timeout_ns, signals_asleep(&held, mask));
 	UNWOUND_END();
 	if (p.map)
 		sys_munmap(p.map, p.map_bytes);
+	signals_release(&held);
 	return n;
 }

@@ -13,6 +13,7 @@
 #include "ringbuf/sys.h"
 #include "shim/fdtab.h"
 #include "shim/ready_poll.h"
+#include "shim/signals.h"
 #include "shim/unwound.h"
 
 #define WORD_BITS (8 * sizeof(unsigned long))
@@ -140,23 +141,28 @@ int ready_select(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, int64_t timeout
 	struct pollfd few[FEW_FDS];
 	struct list_map map = { .fds = few };
 	unsigned n = list_fds(nr_fds, rd, wr, ex, NULL);
+	struct signals_held held;
 	int ret;
 
+	signals_hold(&held);
 	if (n > FEW_FDS) {
 		long at;
 
 		map.bytes = n * sizeof(*map.fds);
 		at = sys_mmap(NULL, map.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (sys_failed(at))
+		if (sys_failed(at)) {
+			signals_release(&held);
 			return -ENOMEM;
+		}
 		map.fds = (struct pollfd *)at;
 	}
 	list_fds(nr_fds, rd, wr, ex, map.fds);
 	UNWOUND_BEGIN(unmap, &map);
-	ret = ready_poll(map.fds, n, timeout_ns, mask, true);
+	ret = ready_poll(map.fds, n, timeout_ns, signals_asleep(&held, mask), true);
 	UNWOUND_END();
 	if (ret >= 0)
 		ret = tell_all(nr_fds, rd, wr, ex, map.fds, n);
 	unmap(&map);
+	signals_release(&held);
 	return ret;
 }

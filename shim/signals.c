@@ -7,7 +7,10 @@
 
 #include "ringbuf/sys.h"
 
+#define SIGNAL_BIT(sig) (UINT64_C(1) << ((sig) - 1))
+
 _Atomic uint64_t signals_restart, signals_norestart;
+_Atomic uint32_t signals_leave;
 
 /* What rt_sigaction(2) fills; the order of the words is the same on the machines we know, their use after flags is not. */
 struct kernel_sigaction {
@@ -39,6 +42,20 @@ void signals_refresh(int sig)
 		fetch_and(&signals_restart, ~bit);
 	if (!caught || restarts)
 		fetch_and(&signals_norestart, ~bit);
+}
+
+void signals_hold_now(struct signals_held *h)
+{
+	/* Those that an instruction raises cannot wait. */
+	uint64_t others = ~(SIGNAL_BIT(SIGSEGV) | SIGNAL_BIT(SIGBUS) | SIGNAL_BIT(SIGFPE) | SIGNAL_BIT(SIGILL) |
+			    SIGNAL_BIT(SIGTRAP) | SIGNAL_BIT(SIGSYS));
+
+	h->held = sys_call4(SYS_rt_sigprocmask, SIG_BLOCK, &others, &h->program, sizeof(others)) == 0;
+}
+
+void signals_release_now(const struct signals_held *h)
+{
+	sys_call4(SYS_rt_sigprocmask, SIG_SETMASK, &h->program, NULL, sizeof(uint64_t));
 }
 
 int signals_init(void)

@@ -9,6 +9,8 @@
 
 #include "ringbuf/atomic.h"
 
+#include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #pragma GCC visibility push(hidden)
@@ -20,7 +22,42 @@ int signals_init(void);
 /* Asks the kernel what sig's disposition is now. */
 void signals_refresh(int sig);
 
+/*
+ * What a call takes (a count, an armed bell, a descriptor) and notes for unwound.h is two steps, between which a handler must not jump away.
+ * To keep signals out costs two system calls, so it is done in programs that catch signals and have been seen to jump;
+ * not where threads are cancelled: one that is as it falls asleep would clean up with the mask of ours.
+ */
+enum { SIGNALS_JUMP = 1, SIGNALS_CANCEL = 2 };
+extern _Atomic uint32_t signals_leave;
+
+struct signals_held {
+	sigset_t program;	/* the mask, while `held` */
+	bool held;
+};
+
+void signals_hold_now(struct signals_held *h);
+void signals_release_now(const struct signals_held *h);
+
 #pragma GCC visibility pop
+
+static inline void signals_hold(struct signals_held *h)
+{
+	h->held = false;
+	if (unlikely(load_relaxed(&signals_leave) == SIGNALS_JUMP))
+		signals_hold_now(h);
+}
+
+static inline void signals_release(const struct signals_held *h)
+{
+	if (unlikely(h->held))
+		signals_release_now(h);
+}
+
+/* What a sleep in between lets in. */
+static inline const sigset_t *signals_asleep(const struct signals_held *h, const sigset_t *wanted)
+{
+	return unlikely(h->held) && !wanted ? &h->program : wanted;
+}
 
 /* Caught with SA_RESTART. */
 static inline uint64_t signals_restart_mask(void)
@@ -32,6 +69,13 @@ static inline uint64_t signals_restart_mask(void)
 static inline uint64_t signals_norestart_mask(void)
 {
 	return load_relaxed(&signals_norestart);
+}
+
+/* The program is about to jump. */
+static inline void signals_jump(void)
+{
+	if (unlikely(!load_relaxed(&signals_leave)) && signals_restart_mask() | signals_norestart_mask())
+		fetch_or(&signals_leave, SIGNALS_JUMP);
 }
 
 #endif

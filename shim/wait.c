@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/signalfd.h>
 #include <time.h>
 
@@ -101,6 +102,7 @@ struct sleeper {
 	short want;
 	bool armed, counted, held;
 	struct interruption in;
+	struct signals_held held_back;
 };
 
 static void to_sigset(sigset_t *set, uint64_t bits)
@@ -110,7 +112,7 @@ static void to_sigset(sigset_t *set, uint64_t bits)
 			sigaddset(set, sig);
 }
 
-static void interruption_prepare(struct interruption *in, bool timed)
+static void interruption_prepare(struct interruption *in, const struct signals_held *held, bool timed)
 {
 	uint64_t restart = signals_restart_mask(), now_masked = 0;
 	int fd;
@@ -120,7 +122,10 @@ static void interruption_prepare(struct interruption *in, bool timed)
 	if (timed || !restart || !signals_norestart_mask())
 		return;
 	/* What the program itself has blocked may be pending all the time. */
-	sys_call4(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &now_masked, KERNEL_SIGSET);
+	if (held->held)
+		memcpy(&now_masked, &held->program, KERNEL_SIGSET);
+	else
+		sys_call4(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &now_masked, KERNEL_SIGSET);
 	restart &= ~now_masked;
 	if (!restart)
 		return;
@@ -153,7 +158,7 @@ static void sleep_abandoned(void *arg)
 		conn_disarm_one(s->c, s->want, true);
 	if (s->held)
 		conn_drop(s->c);
-	*s = (struct sleeper){ .in.signal_fd = -1 };
+	*s = (struct sleeper){ .in.signal_fd = -1, .held_back = s->held_back };
 }
 
 /* The sleep was interrupted: is the call over? */
@@ -178,7 +183,7 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 	p[OWN] = (struct pollfd){ .fd = fd, .events = kernel_events(c, what, &limit_ns) };
 	p[BELL] = (struct pollfd){ .fd = conn_bell_fd(c, what == WAIT_RX ? POLLIN : POLLOUT), .events = POLLIN };
 	p[NEGO] = (struct pollfd){ .fd = nego_wait_fd(c), .events = POLLIN };
-	interruption_prepare(in, timed);
+	interruption_prepare(in, &s->held_back, timed);
 	p[SIGNAL] = (struct pollfd){ .fd = in->signal_fd, .events = POLLIN };
 	if (limit_ns != WAIT_FOREVER && now_ns() + limit_ns < until)
 		until = now_ns() + limit_ns;
@@ -188,7 +193,7 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 		left = timespec_of(ns > 0 ? ns : 0);
 		timeout = &left;
 	}
-	nr = real_ppoll(p, NR, timeout, in->signal_fd >= 0 ? &in->mask : NULL);
+	nr = real_ppoll(p, NR, timeout, signals_asleep(&s->held_back, in->signal_fd >= 0 ? &in->mask : NULL));
 	nr = nr < 0 ? -errno : nr;
 	errno = err;
 	interrupted_by = nr == -EINTR ? interrupted(in) : 0;
@@ -225,8 +230,11 @@ int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns)
 	int r = 0;
 
 	UNWOUND_BEGIN(sleep_abandoned, &s);
-	if (linked && (spin(c, what) || conn_arm(c, s.want)))
+	if (linked && spin(c, what))
 		goto out;
+	signals_hold(&s.held_back);
+	if (linked && conn_arm(c, s.want))
+		goto release;
 	s.armed = linked;
 	if (linked)
 		conn_thread_sleeps(c, s.want);
@@ -246,6 +254,8 @@ int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns)
 	if (s.armed)
 		conn_disarm_one(c, s.want, rung);
 	s.armed = false;
+release:
+	signals_release(&s.held_back);
 out:
 	UNWOUND_END();
 	return r;
@@ -290,7 +300,7 @@ static void hold_for_acknowledgement(struct sleeper *s, bool may_block)
 		}
 		s->armed = true;
 		t = timespec_of(left);
-		sys_call5(SYS_ppoll, &p, 1, &t, NULL, KERNEL_SIGSET);
+		sys_call5(SYS_ppoll, &p, 1, &t, signals_asleep(&s->held_back, NULL), KERNEL_SIGSET);
 		if (s->armed)
 			conn_disarm_one(c, POLLOUT, p.revents != 0);
 		s->armed = false;
@@ -302,6 +312,8 @@ void wait_for_acknowledgement(struct conn *c, bool may_block)
 	struct sleeper s = { .c = c, .want = POLLOUT, .held = true, .in.signal_fd = -1 };
 
 	UNWOUND_BEGIN(sleep_abandoned, &s);
+	signals_hold(&s.held_back);
 	hold_for_acknowledgement(&s, may_block);
+	signals_release(&s.held_back);
 	UNWOUND_END();
 }
