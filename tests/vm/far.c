@@ -6,7 +6,7 @@
  *	far ENGINE dial ADDRESS PEER PORT MODE [NUMBER]
  *
  * ENGINE is libringway-verbs.so. Modes: stream N (the dialler sends N bytes, checked by position), duplex N (both do), threads N (in a
- * thread for each direction), pingpong N, burst (the dialler sends small messages and then sleeps for good), forever (until the link dies). Says
+ * thread for each direction), pingpong N, pingspin N (without sleeping), burst (the dialler sends small messages and then sleeps for good), forever (until the link dies). Says
  * "ready" when it listens, "linked" when it may send, and what it counted as one JSON object at the end. Exit 0: as it should be; 3:
  * the link died.
  */
@@ -286,7 +286,7 @@ static void threads(uint64_t bytes)
 	pthread_join(sender, NULL);
 }
 
-static void pingpong(bool first, uint64_t rounds)
+static void pingpong(bool first, uint64_t rounds, bool spin)
 {
 	for (uint64_t i = 0; i < rounds; i++) {
 		if (first)
@@ -295,7 +295,7 @@ static void pingpong(bool first, uint64_t rounds)
 			ssize_t n = take(8 - got);
 
 			got += (size_t)n;
-			if (!n)
+			if (!n && !spin)
 				sleep_or_finish(true);
 		}
 		if (!first)
@@ -340,8 +340,8 @@ static uint64_t talk(const char *mode, bool dialled, uint64_t number)
 		stream(dialled, !dialled, number);
 		return dialled ? 0 : number;
 	}
-	if (!strcmp(mode, "pingpong")) {
-		pingpong(dialled, number);
+	if (!strcmp(mode, "pingpong") || !strcmp(mode, "pingspin")) {
+		pingpong(dialled, number, !strcmp(mode, "pingspin"));
 		return 8 * number;
 	}
 	if (!strcmp(mode, "duplex"))

@@ -79,23 +79,37 @@ def test_a_wire_that_loses_packets(one, two):
         check(end['received'] == RING + 1, str(end))
 
 
-def rstream(one, two, size, count):
-    """Milliseconds that rsockets take for as many messages, or as many bytes, on the same devices."""
-    server = one.start(['rstream', '-b', one.address, '-p', '7400', '-S', str(size), '-C', str(count)])
+def rstream(one, two, size, count, rounds):
+    """What rsockets say of ROUNDS times COUNT messages to and fro, on the same devices."""
+    argv = ['rstream', '-p', '7400', '-S', str(size), '-C', str(count), '-I', str(rounds)]
+    server = one.start([*argv, '-b', one.address])
     one.until_rdma_listening(7400, server)
-    client = two.start(['rstream', '-s', one.address, '-p', '7400', '-S', str(size), '-C', str(count)])
+    client = two.start([*argv, '-s', one.address])
     rows = client.wait().output().splitlines()
     server.wait()
     return rows[-1]
 
 
-@limit(180)
-def test_beside_rsockets(one, two, record):
+def bare(one, two, *more):
+    """The same for bare verbs: one work request and one completion a message."""
+    argv = ['ibv_rc_pingpong', '-d', 'rxe0', '-g', '1', '-n', '200', '-s', '8', *more]
+    server = one.start(argv)
+    one.until_listening(18515, server)
+    client = two.start([*argv, one.address])
+    rows = client.wait().output().splitlines()
+    server.wait()
+    return rows[-1]
+
+
+@limit(240)
+def test_beside_others(one, two, record):
     """Noted, not judged: times in an emulated machine are worth a comparison at most."""
-    pingpong = ended(*start(one, two, 'pingpong', 200))[1]
+    asleep = ended(*start(one, two, 'pingpong', 200))[1]
+    spinning = ended(*start(one, two, 'pingspin', 200))[1]
     stream = ended(*start(one, two, 'stream', BYTES))[1]
-    record(pingpong_200_ms=pingpong['ms'], stream_2m_ms=stream['ms'], rsockets_pingpong_200=rstream(one, two, 8, 200),
-           rsockets_stream_2m=rstream(one, two, 65536, BYTES // 65536 // 2))
+    record(asleep_200_ms=asleep['ms'], bare_asleep_200=bare(one, two, '-e'), spinning_200_ms=spinning['ms'], bare_200=bare(one, two),
+           rsockets_200=rstream(one, two, 8, 1, 200), stream_2m_ms=stream['ms'],
+           rsockets_stream_2m=rstream(one, two, 65536, BYTES // 65536 // 2, 1))
 
 
 @limit(120)
