@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: MIT
-"""Two guests: the same programs under librspreload of rdma-core, for comparison. What happens is recorded, not judged: a
-row for each program with "works" and, where it does not, what was said. Each has a short time of its own."""
+"""Two guests: the same programs on plain TCP, under Ringway, and under librspreload of rdma-core. The first two must work, or
+the third would say nothing. What happens under the third is recorded, not judged: a row with "works" and, where it does not, what
+was said. Each has a short time of its own."""
 import glob
 
 import traffic
 from guest import Failed, Lost, check
 
-GUESTS, LIMIT = 2, 60
+GUESTS, LIMIT = 2, 90
 SECONDS = 12
 
 
 def attempt(one, two, record, program, **size):
     preloads = glob.glob('/usr/lib/*/rsocket/librspreload.so')
     check(preloads, 'librspreload.so is not installed (Debian: librdmacm1)')
-    ends = [traffic.End(guest, env={'LD_PRELOAD': preloads[0]}) for guest in (one, two)]
+    for name, end in (('', traffic.plain), ('ringway', traffic.ringway)):
+        program(end(one), end(two), **size)
+        record(program=program.__name__, preload=name, works=True)
+
     works, why, roles = True, '', []
     try:
         with one.clock.within(SECONDS):
-            program(*ends, **size)
+            program(*(traffic.End(guest, env={'LD_PRELOAD': preloads[0]}) for guest in (one, two)), **size)
     except Lost:  # of the guest, which must not be taken for the program's
         raise
     except Failed as error:
@@ -25,7 +29,7 @@ def attempt(one, two, record, program, **size):
     for role, guest in (('server', one), ('client', two)):
         under = [p for p in guest.started if p.preload == preloads[0]]
         roles.append({'role': role, 'status': under[-1].status if under else None,
-                      'said': ' / '.join(line for p in under for line in p.output().splitlines()[-2:])})
+                      'said': ' / '.join(line for p in under for line in p.output().splitlines()[-2:])[:400]})
     record(program=program.__name__, preload='librspreload', works=works, why=why, ends=roles)
 
 
