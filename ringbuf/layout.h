@@ -23,7 +23,7 @@
 #include "ringbuf/untrusted.h"
 
 #define SEGMENT_MAGIC UINT64_C(0x31796177676e6972) /* "ringway1" in memory */
-#define SEGMENT_VERSION 2
+#define SEGMENT_VERSION 3
 #define SEGMENT_LINE 128
 #define SEGMENT_CTL_BYTES 4096
 
@@ -107,7 +107,8 @@ struct lane_ctl {
 	struct {
 		peer_u32 wake;         /* the receiver's state, as it waits for bytes */
 		peer_u32 ack_seq;      /* the announcement that the receiver has agreed to */
-		uint8_t pad[SEGMENT_LINE - 8];
+		peer_u32 trimming;     /* it gives the pages of the overflow ring back just now: nobody may write there */
+		uint8_t pad[SEGMENT_LINE - 12];
 	} rx_state;
 	/* The sender's state, and its words of the switch; see lane.h. Read by the receiver four times a lap. */
 	struct {
@@ -117,7 +118,8 @@ struct lane_ctl {
 		peer_u32 void_seq;     /* announcements up to this one are void */
 		peer_u32 reserved;
 		peer_u64 moved_at;     /* from this position on bytes lie in the overflow ring, while the moves in the tail are odd */
-		uint8_t pad[SEGMENT_LINE - 32];
+		peer_u64 claimed;      /* up to this position the sender may be writing into the overflow ring */
+		uint8_t pad[SEGMENT_LINE - 40];
 	} tx_state;
 };
 
@@ -140,6 +142,8 @@ _Static_assert(offsetof(struct lane_ctl, rx_state.wake) == SEGMENT_LINE, "ABI");
 _Static_assert(offsetof(struct lane_ctl, tx_state.wake) == 2 * SEGMENT_LINE, "ABI");
 _Static_assert(offsetof(struct lane_ctl, tx_state.announce_at) == 2 * SEGMENT_LINE + 8, "ABI");
 _Static_assert(offsetof(struct lane_ctl, tx_state.moved_at) == 2 * SEGMENT_LINE + 24, "ABI");
+_Static_assert(offsetof(struct lane_ctl, tx_state.claimed) == 2 * SEGMENT_LINE + 32, "ABI");
+_Static_assert(offsetof(struct lane_ctl, rx_state.trimming) == SEGMENT_LINE + 8, "ABI");
 _Static_assert(SEGMENT_LANE_OFFSET(NR_LANES) <= SEGMENT_CTL_BYTES, "the control words fit in front of the rings");
 
 #endif

@@ -14,10 +14,17 @@
  * it has taken everything. So at most one place at which the rings change lies among the unread bytes, and it is where the bytes
  * pass from the small ring to the overflow ring.
  *
+ * The pages of the overflow ring go back when a receiver that has taken everything is about to sleep. It says that it is trimming, and the
+ * sender, before it writes there, says up to where it will: each looks at the other's word behind a fence, so one of them gives
+ * way. A sender that has sent nothing since then finds everything taken, and goes on in the small ring.
+ *
  * Not done: one large ring of which only a part is used while little is unread. The sender would have to tell of each place at which it
  * goes round early, which is the same message more often.
  */
+#include <sys/mman.h>
+
 #include "ringbuf/ring.h"
+#include "ringbuf/sys.h"
 
 static unsigned ring_of(uint64_t move)
 {
@@ -48,7 +55,29 @@ void ring_tx_place(struct ring_tx *tx)
 	tx->mask = area->mask;
 	tx->moves = tx->last_move & ~TAIL_POS_MASK;
 	tx->moving = untaken != 0;
-	tx->end_pos = tx->head_seen + untaken + area->mask + 1;
+	/* Nothing of the overflow ring is the sender's before it has claimed it. */
+	tx->end_pos = ring_of(tx->last_move) == RING_OVERFLOW ? tx->tail_pos : tx->head_seen + area->mask + 1;
+}
+
+void ring_tx_unclaim(struct ring_tx *tx)
+{
+	if (ring_of(tx->last_move) != RING_OVERFLOW)
+		return;
+	tx->end_pos = tx->tail_pos;
+	peer_publish_u64(&tx->ctl->tx_state.claimed, tx->tail_pos);
+}
+
+/* Pairs with ring_rx_trim(). What is claimed is what will be sent: a claim that stands keeps the receiver from trimming. */
+static void claim(struct ring_tx *tx, size_t want)
+{
+	uint64_t from = tx->head_seen + ahead(tx->last_move, tx->head_seen, tx->area);
+	uint64_t room = from + tx->mask + 1 - tx->tail_pos;
+
+	tx->end_pos = tx->tail_pos + (room < want ? room : want);
+	peer_publish_u64(&tx->ctl->tx_state.claimed, tx->end_pos);
+	fence_full();
+	if (peer_read_u32(&tx->ctl->rx_state.trimming))
+		ring_tx_unclaim(tx);
 }
 
 /* Pairs with ring_rx_moved(), by way of the next tail. */
@@ -67,27 +96,22 @@ bool ring_tx_overflow(struct ring_tx *tx)
 	if (!ring_tx_spare(tx) || !((tx->last_move ^ tx->tail_pos) & TAIL_POS_MASK))
 		return false;
 	tx_move(tx);
-	/* The first look tells how far, see ring_tx_room_slow(). */
-	tx->end_pos = tx->tail_pos;
 	return true;
 }
 
 /*
- * In the overflow ring the room that is told is never much more than what was asked for: so the sender looks at the head often enough to
- * find the moment at which it can go back, and does not go through the whole ring for nothing.
+ * In the overflow ring the room that is told is never more than what was asked for: so the sender looks at the head at each message,
+ * finds the moment at which it can go back, and does not go through the whole ring for nothing.
  */
 ssize_t ring_tx_room_slow(struct ring_tx *tx, size_t want)
 {
-	uint64_t room;
-
 	if (unlikely(ring_tx_refresh(tx) < 0))
 		return -EPROTO;
 	if (ring_of(tx->last_move) == RING_OVERFLOW) {
-		room = tx->end_pos - tx->tail_pos;
 		if (tx->head_seen == tx->tail_pos)
 			tx_move(tx);
-		else if (room > RING_STEP_BYTES && room - RING_STEP_BYTES > want)
-			tx->end_pos = tx->tail_pos + want + RING_STEP_BYTES;
+		else
+			claim(tx, want);
 	}
 	return (ssize_t)(tx->end_pos - tx->tail_pos);
 }
@@ -99,6 +123,9 @@ uint64_t ring_tx_room_now(const struct ring_tx *tx)
 	/* A tail behind a move is never seen without the move. */
 	fence_acquire();
 	move = load_unlocked(&tx->last_move);
+	/* The end of it is told like room. */
+	if (ring_of(move) == RING_OVERFLOW && peer_read_u32(&tx->ctl->rx_state.trimming))
+		return 0;
 	size = tx->area[ring_of(move)].mask + 1;
 	used = tail - head - ahead(move, head, tx->area);
 	return used > size ? size : size - used;
@@ -137,6 +164,7 @@ int ring_rx_moved(struct ring_rx *rx, uint64_t tail, uint64_t moves)
 		return pos_within(tail, rx->tail_seen, at + size) ? 0 : -EPROTO;
 	}
 	if (ring_of(moves) == RING_OVERFLOW) {
+		store_relaxed(&rx->overflowed, 1);
 		at = peer_read_u64(&rx->ctl->tx_state.moved_at);
 		if (!pos_within(at, rx->tail_seen, rx->head_pos + small))
 			return -EPROTO;
@@ -177,6 +205,24 @@ void ring_get_moving(const struct ring_rx *rx, uint64_t pos, void *buf, size_t l
 		pos += piece;
 		len -= piece;
 	}
+}
+
+void ring_rx_trim(struct ring_rx *rx)
+{
+	struct ring_area *area = &rx->area[RING_OVERFLOW];
+
+	/* Without barriers the process may be caged, by a filter that kills for what it does not know. */
+	if (!ring_rx_may_trim(rx) || !barrier_available())
+		return;
+	peer_publish_u32(&rx->ctl->rx_state.trimming, 1);
+	/* Pairs with claim(). Afterwards a sender that means to write there sees the word, or we see how far it means to. */
+	fence_full();
+	if ((int64_t)(peer_read_u64(&rx->ctl->tx_state.claimed) - rx->head_pos) <= 0) {
+		sys_madvise(area->data, area->mask + 1, MADV_REMOVE);
+		store_relaxed(&rx->overflowed, 0);
+	}
+	peer_publish_u32(&rx->ctl->rx_state.trimming, 0);
+	ring_rx_notify_slow(rx);
 }
 
 /* A quarter was crossed, of the ring in which the bytes lay until now. */

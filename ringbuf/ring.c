@@ -53,6 +53,7 @@ void ring_tie(struct ring_tx *tx, struct ring_rx *rx)
 void ring_tx_recover(struct ring_tx *tx)
 {
 	ring_tx_place(tx);
+	ring_tx_unclaim(tx);
 	/* The dead may have left half an express message; a length of 0 marks none. */
 	peer_publish_u64(&tx->front->express_mark, 0);
 	ring_publish(tx, tx->tail_pos);
@@ -62,6 +63,7 @@ void ring_tx_recover(struct ring_tx *tx)
 void ring_rx_recover(struct ring_rx *rx)
 {
 	ring_rx_place(rx);
+	peer_publish_u32(&rx->ctl->rx_state.trimming, 0);
 	peer_publish_u64(&rx->ctl->rx.head_pos, rx->head_pos);
 	bell_ring(rx->bells.bell_fd, &rx->bells.peer);
 }
@@ -77,7 +79,7 @@ int ring_tx_refresh(struct ring_tx *tx)
 	if (unlikely(!pos_within(head, tx->head_seen, tx->tail_pos)))
 		return -EPROTO;
 	tx->head_seen = head;
-	if (unlikely(tx->moving))
+	if (unlikely(tx->moving || tx->moves >> TAIL_POS_BITS & 1))
 		ring_tx_place(tx);
 	else
 		tx->end_pos = head + tx->mask + 1;

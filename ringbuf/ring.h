@@ -76,7 +76,7 @@ struct ring_tx {
 	struct lane_ctl *ctl;
 	uint64_t mask;      /* its size - 1 */
 	uint64_t tail_pos;  /* the truth; front->tail_pos is for the peer */
-	uint64_t end_pos;   /* how far the tail may go, as far as is known */
+	uint64_t end_pos;   /* how far the tail may go, as far as is known; in the overflow ring, as was claimed */
 	uint64_t moves;     /* the top bits of a published tail */
 	uint64_t head_seen; /* the last head that was read and found good */
 	uint64_t answered;  /* *other_pos at the last send: has anything been received since? */
@@ -101,6 +101,7 @@ struct ring_rx {
 	uint64_t express_pos; /* express[] holds the express_len bytes from here on, valid while that is head_pos */
 	uint8_t express_len;
 	bool moving;        /* bytes before the last move are unread, the others lie in the other ring */
+	_Atomic uint32_t overflowed; /* bytes have come through the overflow ring since it was last trimmed */
 	_Atomic uint32_t streak; /* reads since the last sleep, up to RING_POLLING_AFTER */
 	uint64_t express[LANE_EXPRESS_WORDS];
 	uint64_t last_move; /* as the sender's: the truth, from which data, mask, moves and moving follow */
@@ -163,10 +164,12 @@ static inline uint64_t ring_rx_bytes(const struct ring_rx *rx)
 	return rx->area[RING_SMALL].mask + rx->area[RING_OVERFLOW].mask + 2;
 }
 
-/* Bytes that ring_tx_overflow() would make room for: 0 if the lane is in its overflow ring. */
+/* Bytes that ring_tx_overflow() would make room for: 0 if the lane is in its overflow ring, or that is being trimmed. */
 static inline uint64_t ring_tx_spare(const struct ring_tx *tx)
 {
-	return load_unlocked(&tx->last_move) >> TAIL_POS_BITS & 1 ? 0 : tx->area[RING_OVERFLOW].mask + 1;
+	if (load_unlocked(&tx->last_move) >> TAIL_POS_BITS & 1 || peer_read_u32(&tx->ctl->rx_state.trimming))
+		return 0;
+	return tx->area[RING_OVERFLOW].mask + 1;
 }
 
 /*
@@ -174,6 +177,15 @@ static inline uint64_t ring_tx_spare(const struct ring_tx *tx)
  * byte has been sent since it came back. It comes back by itself, in a ring_tx_room() that finds everything taken.
  */
 bool ring_tx_overflow(struct ring_tx *tx);
+
+/* Of the room that was told, no more will be used. Only where less was sent than was asked for. */
+void ring_tx_unclaim(struct ring_tx *tx);
+
+/*
+ * The lane's lock is held: gives the pages of the overflow ring back if everything was taken and the sender has none of it in hand. For a
+ * receiver that is about to sleep: the next overflow has to pay for its pages again. ring_rx_may_trim() needs no lock.
+ */
+void ring_rx_trim(struct ring_rx *rx);
 
 /*
  * Room in the ring into which bytes go now, as anybody may ask at any time: a value that may be stale at once, never one that is out of
@@ -191,6 +203,11 @@ static inline uint64_t ring_rx_published(const struct ring_rx *rx)
 static inline uint64_t ring_rx_unread(const struct ring_rx *rx)
 {
 	return (ring_rx_published(rx) - load_unlocked(&rx->head_pos)) & TAIL_POS_MASK;
+}
+
+static inline bool ring_rx_may_trim(const struct ring_rx *rx)
+{
+	return load_relaxed(&((struct ring_rx *)rx)->overflowed) && !ring_rx_unread(rx);
 }
 
 /* At most 16 bytes: two overlapping moves instead of a call. */

@@ -150,6 +150,11 @@ static inline long sys_mmap(void *addr, size_t len, int prot, int flags, int fd,
 	return sys_call6(SYS_mmap, (long)addr, (long)len, prot, flags, fd, offset);
 }
 
+static inline int sys_madvise(void *addr, size_t len, int advice)
+{
+	return (int)sys_call3(SYS_madvise, addr, len, advice);
+}
+
 static inline int sys_munmap(void *addr, size_t len)
 {
 	return (int)sys_call2(SYS_munmap, addr, len);

@@ -72,6 +72,8 @@ static ssize_t into_ring_locked(struct conn *c, int fd, int in_fd, off_t pos, si
 		if (unlikely(ring_tx_notify(tx) & RING_UNHEARD))
 			conn_write_probe(c, fd);
 	}
+	if (unlikely(n < (ssize_t)len))
+		ring_tx_unclaim(tx);
 	return n;
 }
 

@@ -314,6 +314,15 @@ static bool arm_tx(struct conn *c)
 	return ring_tx_spare(&c->link.tx) || ring_tx_sleep_begin(&c->link.tx, SIZE_MAX);
 }
 
+/* Memory that an overflow has cost. */
+static void give_back(struct conn *c)
+{
+	if (likely(!ring_rx_may_trim(&c->link.rx)) || !conn_trylock_rx(c))
+		return;
+	ring_rx_trim(&c->link.rx);
+	lane_unlock(&c->rx.lock);
+}
+
 bool conn_arm(struct conn *c, short want)
 {
 	bool rx = want & READ_EVENTS, tx = want & WRITE_EVENTS;
@@ -321,6 +330,7 @@ bool conn_arm(struct conn *c, short want)
 	if (!conn_is_linked(c))
 		return false;
 	conn_refresh_stats(c);
+	give_back(c);
 	if (rx && (conn_rx_on_ring(c) ? ring_rx_sleep_begin(&c->link.rx)
 				      : ring_rx_sleep_begin_past(&c->link.rx, ring_rx_published(&c->link.rx))))
 		return true;
@@ -339,6 +349,7 @@ bool conn_arm_edge(struct conn *c, short want, uint64_t rx_edge, uint64_t tx_edg
 	if (!conn_is_linked(c))
 		return false;
 	conn_refresh_stats(c);
+	give_back(c);
 	if (rx && ring_rx_sleep_begin_past(&c->link.rx, ring_rx_published(&c->link.rx)))
 		return true;
 	/* Room that a full ring has got since makes sleep_begin() refuse; room that was there all along is no edge. */

@@ -187,6 +187,7 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 	}
 	if (load_relaxed(&c->rx.state) == RX_ENDED)
 		return take_end(c, fd, w, flags, m);
+	ring_rx_trim(&c->link.rx);
 	return load_relaxed(&c->rx.shut) ? 0 : -EAGAIN;
 }
 
