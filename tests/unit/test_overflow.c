@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#include <sched.h>
+#include "overflow_fixture.h"
 
-#include "ring_fixture.h"
-
-#define SMALL FIXTURE_RING_BYTES
-#define OVER OVERFLOW_BYTES(FIXTURE_RING_BYTES)
 #define MOVES(nr) ((uint64_t)(nr) << TAIL_POS_BITS)
 
 static const struct {
@@ -25,62 +21,9 @@ static const struct {
 };
 #define NR_STARTS (sizeof(starts) / sizeof(starts[0]))
 
-/* Byte i of the stream, so that a lost, doubled or swapped byte shows at once. */
-static uint8_t stream_byte(uint64_t i)
-{
-	return (uint8_t)((i * UINT64_C(0x9e3779b97f4a7c15)) >> 56);
-}
-
-/* Writes the bytes of the stream that belong to the sender's positions; what fitted. */
-static size_t put(struct pair *pair, size_t len)
-{
-	static uint8_t bytes[SMALL + OVER];
-	size_t done = 0;
-	ssize_t n = 1;
-
-	for (size_t i = 0; i < len; i++)
-		bytes[i] = stream_byte(pair->creator.tx.tail_pos + i);
-	while (done < len && n > 0) {
-		n = ring_write(&pair->creator.tx, bytes + done, len - done);
-		assert_true(n >= 0);
-		done += (size_t)n;
-	}
-	return done;
-}
-
-/* Reads up to `len` bytes and checks each; how many there were. */
-static size_t take(struct pair *pair, size_t len)
-{
-	static uint8_t bytes[2 * (SMALL + OVER)];
-	uint64_t pos = pair->attacher.rx.head_pos;
-	ssize_t n = ring_read(&pair->attacher.rx, bytes, len);
-
-	assert_true(n >= 0);
-	for (ssize_t i = 0; i < n; i++)
-		assert_int_equal(bytes[i], stream_byte(pos + (uint64_t)i));
-	return (size_t)n;
-}
-
-static bool sends_to(const struct pair *pair, int which)
-{
-	return pair->creator.tx.data == pair->creator.tx.area[which].data;
-}
-
 static bool reads_from(const struct pair *pair, int which)
 {
 	return pair->attacher.rx.data == pair->attacher.rx.area[which].data;
-}
-
-/* `before` bytes in the small ring, then so many in the other one. */
-static struct pair *moved(uint64_t start, size_t before, size_t after)
-{
-	struct pair *pair = pair_open(SMALL);
-
-	pair_start_at(pair, start);
-	assert_int_equal(put(pair, before), before);
-	assert_int_equal(ring_tx_overflow(&pair->creator.tx), before != 0);
-	assert_int_equal(put(pair, after), after);
-	return pair;
 }
 
 static void holds_both_rings_full_from_every_start(void **state)
@@ -502,146 +445,6 @@ static void heads_that_lie_are_refused_in_either_ring(void **state)
 	pair_close(pair);
 }
 
-/* ---- Memory ---- */
-
-/* Without barriers nothing is trimmed. */
-static size_t pages_of_overflow(const struct pair *pair)
-{
-	unsigned char there[OVER / 4096];
-	size_t nr = 0;
-
-	if (!barrier_available())
-		skip();
-
-	assert_int_equal(mincore(pair->attacher.rx.area[RING_OVERFLOW].data, OVER, there), 0);
-	for (size_t i = 0; i < sizeof(there); i++)
-		nr += there[i] & 1;
-	return nr;
-}
-
-static void pages_go_back_when_everything_was_taken(void **state)
-{
-	struct pair *pair = moved(0, SMALL, OVER);
-	struct ring_tx *tx = &pair->creator.tx;
-	struct ring_rx *rx = &pair->attacher.rx;
-
-	for (int i = 0; i < 5; i++) {
-		assert_int_equal(pages_of_overflow(pair), OVER / 4096);
-		assert_int_equal(take(pair, SMALL + OVER - 1), SMALL + OVER - 1);
-		ring_rx_trim(rx);
-		assert_int_equal(pages_of_overflow(pair), OVER / 4096);
-		assert_int_equal(take(pair, 1), 1);
-		assert_true(ring_rx_may_trim(rx));
-		ring_rx_trim(rx);
-		assert_false(ring_rx_may_trim(rx));
-		assert_int_equal(pages_of_overflow(pair), 0);
-		/* The sender, which has known nothing of it, goes on in the small ring, and then there again. */
-		assert_int_equal(put(pair, SMALL), SMALL);
-		assert_true(sends_to(pair, RING_SMALL));
-		assert_int_equal(pages_of_overflow(pair), 0);
-		assert_true(ring_tx_overflow(tx));
-		assert_int_equal(put(pair, OVER), OVER);
-	}
-	pair_close(pair);
-}
-
-static void pages_stay_that_the_sender_has_in_hand(void **state)
-{
-	struct pair *pair = moved(0, SMALL, 5000);
-	struct ring_tx *tx = &pair->creator.tx;
-	struct ring_rx *rx = &pair->attacher.rx;
-	uint64_t end;
-
-	assert_int_equal(ring_tx_room(tx, 3000), 3000);
-	assert_int_equal(take(pair, SMALL + OVER), SMALL + 5000);
-	/* It is in the middle of a copy. */
-	for (uint64_t i = 0; i < 1500; i++) {
-		uint8_t byte = stream_byte(tx->tail_pos + i);
-
-		ring_put(tx, tx->tail_pos + i, &byte, 1);
-	}
-	end = tx->tail_pos + 1500;
-	ring_rx_trim(rx);
-	assert_int_equal(pages_of_overflow(pair), 2);
-	ring_publish(tx, end);
-	assert_int_equal(take(pair, OVER), 1500);
-	/* It has sent less than it had claimed. */
-	ring_rx_trim(rx);
-	assert_int_equal(pages_of_overflow(pair), 2);
-	ring_tx_unclaim(tx);
-	ring_rx_trim(rx);
-	assert_int_equal(pages_of_overflow(pair), 0);
-	assert_int_equal(put(pair, 100), 100);
-	assert_true(sends_to(pair, RING_SMALL));
-	assert_int_equal(take(pair, 100), 100);
-	pair_close(pair);
-}
-
-/* A receiver in the middle of it: no room is told there, a sleeper is rung when it is over, and one that died is made good. */
-static void a_ring_that_is_being_trimmed_is_full(void **state)
-{
-	for (int entered = 0; entered < 2; entered++) {
-		struct pair *pair = pair_open(SMALL);
-		struct ring_tx *tx = &pair->creator.tx;
-		struct ring_rx *rx = &pair->attacher.rx;
-
-		assert_int_equal(put(pair, SMALL), SMALL);
-		if (entered)
-			assert_true(ring_tx_overflow(tx));
-		peer_publish_u32(&rx->ctl->rx_state.trimming, 1);
-		assert_int_equal(ring_tx_spare(tx), 0);
-		assert_false(ring_tx_overflow(tx));
-		assert_int_equal(ring_tx_room(tx, 100), 0);
-		assert_int_equal(ring_tx_room_now(tx), 0);
-		assert_false(ring_tx_sleep_begin(tx, SIZE_MAX));
-		ring_rx_recover(rx);
-		assert_true(readable(tx->bells.bell_fd, 0));
-		ring_tx_sleep_end(tx, true);
-		assert_int_equal(ring_tx_spare(tx), entered ? 0 : OVER);
-		assert_int_equal(ring_tx_overflow(tx), !entered);
-		assert_int_equal(put(pair, OVER), OVER);
-		assert_int_equal(take(pair, SMALL + OVER), SMALL + OVER);
-		pair_close(pair);
-	}
-}
-
-/* Two processes, one of which trims at every chance: each byte comes, and the pages are gone in the end. */
-static void nothing_is_lost_between_a_sender_and_a_trimmer(void **state)
-{
-	struct pair *pair = pair_open(SMALL);
-	struct ring_tx *tx = &pair->creator.tx;
-	struct ring_rx *rx = &pair->attacher.rx;
-	const uint64_t total = 40000000;
-	unsigned seed = 5;
-	pid_t child = fork();
-	int status;
-
-	if (child == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		while (tx->tail_pos < total) {
-			size_t len = (size_t)rand_r(&seed) % (rand_r(&seed) % 8 ? 3000 : OVER);
-
-			if (len > total - tx->tail_pos)
-				len = total - tx->tail_pos;
-			if (put(pair, len) < len && !ring_tx_overflow(tx))
-				sched_yield();
-		}
-		_exit(0);
-	}
-	assert_true(child > 0);
-	while (rx->head_pos < total) {
-		if (!take(pair, 1 + (size_t)rand_r(&seed) % (rand_r(&seed) % 8 ? OVER : 100)))
-			ring_rx_trim(rx);
-		if (rand_r(&seed) % 16 == 0)
-			sched_yield();
-	}
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_int_equal(status, 0);
-	ring_rx_trim(rx);
-	assert_int_equal(pages_of_overflow(pair), 0);
-	pair_close(pair);
-}
-
 static void a_lane_without_an_overflow_ring_does_without(void **state)
 {
 	struct pair *pair = pair_open(SMALL);
@@ -680,14 +483,9 @@ int main(void)
 		cmocka_unit_test(refuses_moves_that_cannot_be),
 		cmocka_unit_test(refuses_a_way_back_before_everything_was_taken),
 		cmocka_unit_test(heads_that_lie_are_refused_in_either_ring),
-		cmocka_unit_test(pages_go_back_when_everything_was_taken),
-		cmocka_unit_test(pages_stay_that_the_sender_has_in_hand),
-		cmocka_unit_test(a_ring_that_is_being_trimmed_is_full),
-		cmocka_unit_test(nothing_is_lost_between_a_sender_and_a_trimmer),
 		cmocka_unit_test(a_lane_without_an_overflow_ring_does_without),
 	};
 
 	alarm(50);
-	barrier_init();
 	return cmocka_run_group_tests_name("overflow", tests, NULL, NULL);
 }
