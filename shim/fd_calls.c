@@ -12,6 +12,7 @@
 
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
+#include "shim/conn_iov.h"
 #include "shim/fd_conn.h"
 #include "shim/fdtab.h"
 #include "shim/guard.h"
@@ -222,6 +223,8 @@ static int ioctl_conn(struct conn *c, int fd, unsigned long request, void *arg)
 {
 	int result;
 
+	if (user_range_bad(arg, sizeof(int)))
+		return real_ioctl(fd, request, arg);
 	switch (request) {
 	case FIONREAD:
 		if (!conn_hold(c, fd))

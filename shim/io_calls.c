@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "shim/calls_common.h"
+#include "shim/conn_iov.h"
 
 ssize_t __read_chk(int fd, void *buf, size_t len, size_t size);
 
@@ -36,6 +37,14 @@ EXPORT ssize_t __read_chk(int fd, void *buf, size_t len, size_t size)
 	return len > size ? real___read_chk(fd, buf, len, size) : read(fd, buf, len);
 }
 
+/* 0, or what the kernel says of a vector before it looks into it. */
+static int vector_fault(const struct iovec *iov, int nr)
+{
+	if (nr < 0 || nr > IOV_MAX)
+		return -EINVAL;
+	return user_range_bad(iov, (size_t)nr * sizeof(*iov)) ? -EFAULT : 0;
+}
+
 static bool iov_is_empty(const struct iovec *iov, int nr)
 {
 	for (int i = 0; i < nr; i++)
@@ -46,15 +55,19 @@ static bool iov_is_empty(const struct iovec *iov, int nr)
 
 static ssize_t recv_vector(struct conn *c, int fd, const struct iovec *iov, int nr, int flags)
 {
-	if (nr < 0 || nr > IOV_MAX)
-		return as_errno(-EINVAL);
+	int fault = vector_fault(iov, nr);
+
+	if (fault)
+		return as_errno(fault);
 	return iov_is_empty(iov, nr) ? 0 : as_errno(conn_recv_iov(c, fd, iov, (size_t)nr, flags, NULL));
 }
 
 static ssize_t send_vector(struct conn *c, int fd, const struct iovec *iov, int nr, int flags)
 {
-	if (nr < 0 || nr > IOV_MAX)
-		return as_errno(-EINVAL);
+	int fault = vector_fault(iov, nr);
+
+	if (fault)
+		return as_errno(fault);
 	return iov_is_empty(iov, nr) ? 0 : as_errno(conn_send_iov(c, fd, iov, (size_t)nr, flags, NULL));
 }
 
@@ -125,7 +138,7 @@ EXPORT ssize_t sendfile64(int out, int in, off64_t *off, size_t len)
 	/* Into a pipe it is a splice. */
 	if (unlikely(!c && !off && conn_of(in)))
 		return splice(in, NULL, out, NULL, len, 0);
-	if (likely(!c))
+	if (likely(!c) || (off && user_range_bad(off, sizeof(*off))))
 		return real_sendfile64(out, in, off, len);
 	RETURN_IF_PLAIN_TX(c, out, real_sendfile64(out, in, off, len));
 	/* No thread is cancelled in libc's. */

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "shim/calls_common.h"
+#include "shim/conn_iov.h"
 #include "shim/fd_conn.h"
 #include "shim/wait.h"
 
@@ -39,14 +40,18 @@ EXPORT ssize_t sendto(int fd, const void *buf, size_t len, int flags, const stru
 		return real_sendto(fd, buf, len, flags, addr, addr_len);
 	note_flags(fd, flags);
 	RETURN_IF_PLAIN_TX(c, fd, real_sendto(fd, buf, len, flags, addr, addr_len));
-	/* A connected TCP socket ignores the address. */
+	/* A connected TCP socket ignores the address, but for one that cannot be read. */
+	if (addr && addr_len > sizeof(struct sockaddr_storage))
+		return as_errno(-EINVAL);
+	if (addr && user_range_bad(addr, addr_len))
+		return as_errno(-EFAULT);
 	return as_errno(conn_send(c, fd, buf, len, flags));
 }
 
 /* 0, or what the kernel says of a header before it looks at any byte. */
 static int header_fault(const struct msghdr *m)
 {
-	if (!m)
+	if (user_range_bad(m, sizeof(*m)))
 		return -EFAULT;
 	if (m->msg_iovlen > IOV_MAX)
 		return -EMSGSIZE;
@@ -141,8 +146,14 @@ EXPORT ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockadd
 	note_flags(fd, flags);
 	RETURN_IF_PLAIN_RX(c, fd, flags, real_recvfrom(fd, buf, len, flags, addr, addr_len));
 	n = conn_recv(c, fd, buf, len, flags);
-	if (n >= 0 && addr && addr_len)
+	/* The bytes are gone whatever is wrong with the place for an address, as with the kernel. */
+	if (n >= 0 && addr) {
+		if (user_range_bad(addr_len, sizeof(*addr_len)))
+			return as_errno(-EFAULT);
+		if ((int)*addr_len < 0)
+			return as_errno(-EINVAL);
 		*addr_len = 0;
+	}
 	return as_errno(n);
 }
 
@@ -205,6 +216,8 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *msgs, unsigned int nr_msgs, int flag
 		return (int)plain_recvmmsg(c, fd, pass, msgs, nr_msgs, flags, timeout);
 	if (nr_msgs > VLEN_MAX)
 		nr_msgs = VLEN_MAX;
+	if (timeout && user_range_bad(timeout, sizeof(*timeout)))
+		return (int)as_errno(-EFAULT);
 	if (timeout)
 		end = now_ns() + timeout->tv_sec * INT64_C(1000000000) + timeout->tv_nsec;
 	for (i = 0; i < nr_msgs; i++) {

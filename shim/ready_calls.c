@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The wrappers of poll, select and epoll. A negative timeout is for ever, a malformed one is the kernel's to refuse.
+ * The wrappers of poll, select and epoll. A negative timeout is for ever; a malformed one is the kernel's to refuse, and so is what
+ * cannot be memory.
  */
 #include <errno.h>
 #include <stdint.h>
 #include <sys/epoll.h>
 
 #include "shim/conn.h"
+#include "shim/conn_iov.h"
 #include "shim/epoll.h"
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
@@ -25,7 +27,7 @@ static int64_t ns_of_ms(int ms)
 
 static bool timespec_valid(const struct timespec *t)
 {
-	return !t || (t->tv_sec >= 0 && t->tv_nsec >= 0 && t->tv_nsec < NS_PER_S);
+	return !t || (!user_range_bad(t, sizeof(*t)) && t->tv_sec >= 0 && t->tv_nsec >= 0 && t->tv_nsec < NS_PER_S);
 }
 
 static int64_t ns_of_timespec(const struct timespec *t)
@@ -40,7 +42,7 @@ static bool poll_is_ours(struct pollfd *fds, nfds_t nr_fds)
 {
 	guard_test_cancel();
 	__asm__("" : "+r"(fds));
-	return guard_ready() && fds && nr_fds <= FDTAB_MAX && ready_concerns_us(fds, nr_fds);
+	return guard_ready() && nr_fds <= FDTAB_MAX && !user_range_bad(fds, nr_fds * sizeof(*fds)) && ready_concerns_us(fds, nr_fds);
 }
 
 int __poll_chk(struct pollfd *fds, nfds_t nr_fds, int timeout, size_t size);
@@ -81,7 +83,7 @@ EXPORT int select(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, struct timeval
 	int n;
 
 	guard_test_cancel();
-	if (!guard_ready() || (timeout && (timeout->tv_sec < 0 || timeout->tv_usec < 0)) ||
+	if (!guard_ready() || (timeout && (user_range_bad(timeout, sizeof(*timeout)) || timeout->tv_sec < 0 || timeout->tv_usec < 0)) ||
 	    !ready_select_concerns_us(nr_fds, rd, wr, ex))
 		return real_select(nr_fds, rd, wr, ex, timeout);
 	if (timeout) {
@@ -146,6 +148,8 @@ EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 		errno = EBADF;
 		return -1;
 	}
+	if (unlikely(op != EPOLL_CTL_DEL && user_range_bad(event, sizeof(*event))))
+		return real_epoll_ctl(epfd, op, fd, event);
 	while ((c = fdtab_get(fd)) != NULL) {
 		int ret;
 
@@ -170,7 +174,8 @@ EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 static bool epoll_is_ours(int epfd, const struct epoll_event *events, int nr_events)
 {
 	guard_test_cancel();
-	return guard_ready() && events && nr_events > 0 && fdtab_epoll(epfd);
+	return guard_ready() && nr_events > 0 && !user_range_bad(events, (size_t)nr_events * sizeof(*events)) &&
+	       fdtab_epoll(epfd);
 }
 
 EXPORT int epoll_wait(int epfd, struct epoll_event *events, int nr_events, int timeout)

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 
 #include "ringbuf/sys.h"
+#include "shim/conn_iov.h"
 #include "shim/fdtab.h"
 #include "shim/ready_poll.h"
 #include "shim/signals.h"
@@ -70,7 +71,11 @@ static unsigned list_fds(int nr_fds, const fd_set *rd, const fd_set *wr, const f
 
 bool ready_select_concerns_us(int nr_fds, const fd_set *rd, const fd_set *wr, const fd_set *ex)
 {
+	size_t bytes = nr_fds > 0 ? nr_words(nr_fds) * sizeof(unsigned long) : 0;
+
 	if (nr_fds <= 0 || (unsigned)nr_fds > FDTAB_MAX)
+		return false;
+	if ((rd && user_range_bad(rd, bytes)) || (wr && user_range_bad(wr, bytes)) || (ex && user_range_bad(ex, bytes)))
 		return false;
 	for (unsigned w = 0; w < nr_words(nr_fds); w++) {
 		unsigned long any = word_at(nr_fds, rd, w) | word_at(nr_fds, wr, w) | word_at(nr_fds, ex, w);

@@ -8,6 +8,7 @@
 
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
+#include "shim/conn_iov.h"
 #include "shim/fd_conn.h"
 #include "shim/fdtab.h"
 #include "shim/guard.h"
@@ -92,7 +93,7 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 
 	if (!guard_ready())
 		return real_connect(fd, addr, len);
-	dissolves = addr && len >= sizeof(addr->sa_family) && addr->sa_family == AF_UNSPEC;
+	dissolves = len >= sizeof(addr->sa_family) && !user_range_bad(addr, len) && addr->sa_family == AF_UNSPEC;
 	ours = fdtab_get(fd) || is_tcp(fd);
 	result = real_connect(fd, addr, len);
 	if (!ours)

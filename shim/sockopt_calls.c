@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 
 #include "shim/calls_common.h"
+#include "shim/conn_iov.h"
 #include "shim/fd_conn.h"
 #include "shim/sockopt.h"
 
@@ -49,7 +50,7 @@ static const struct unfit *find_unfit(int level, int name)
 /* Does the value switch something on? Options that are no number always do. */
 static bool switches_on(const void *value, socklen_t len)
 {
-	return len != sizeof(int) || !value || *(const int *)value != 0;
+	return len != sizeof(int) || *(const int *)value != 0;
 }
 
 static void copy_option(struct conn *c, int name, const void *value, socklen_t len)
@@ -68,7 +69,7 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 
 	if (likely(!c))
 		return real_setsockopt(fd, level, name, value, len);
-	bad = find_unfit(level, name);
+	bad = user_range_bad(value, len) ? NULL : find_unfit(level, name);
 	if (bad && switches_on(value, len) && !fd_pin(fd, bad->why) && bad->refused)
 		return (int)as_errno(-bad->refused);
 	r = real_setsockopt(fd, level, name, value, len);

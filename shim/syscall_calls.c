@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "shim/conn_iov.h"
 #include "shim/guard.h"
 #include "shim/inherit.h"
 #include "shim/sandbox.h"
@@ -31,10 +32,16 @@ static long pass(const struct args *x)
 	return raw_syscall(x->nr, x->a, x->b, x->c, x->d, x->e, x->f);
 }
 
-/* The kernel's signal sets are 8 bytes; a program that passes another size wants the kernel's answer. */
+/* libc's functions look at what they are given; of a bad address the program wants the kernel's answer. */
+static bool may_read(long at, size_t size)
+{
+	return !at || !user_range_bad((const void *)at, size);
+}
+
+/* The kernel's signal sets are 8 bytes; a program that passes another size wants the kernel's answer, too. */
 static bool kernel_sigset(long mask, long size)
 {
-	return !mask || size == 8;
+	return !mask || (size == 8 && may_read(mask, 8));
 }
 
 /* libc's functions read more than 8 bytes of a mask, so it is copied into one of theirs. */
@@ -53,7 +60,7 @@ static long ready_call(const struct args *x)
 
 	switch (x->nr) {
 	case SYS_ppoll:
-		if (!kernel_sigset(x->d, x->e))
+		if (!kernel_sigset(x->d, x->e) || !may_read(x->c, sizeof(struct timespec)))
 			break;
 		return ppoll((struct pollfd *)x->a, (nfds_t)x->b, (const struct timespec *)x->c, wide_mask(x->d, &wide));
 	case SYS_pselect6: {
@@ -61,7 +68,8 @@ static long ready_call(const struct args *x)
 			long mask, size;
 		} *pack = (const void *)x->f;
 
-		if (pack && !kernel_sigset(pack->mask, pack->size))
+		if (!may_read(x->f, sizeof(*pack)) || (pack && !kernel_sigset(pack->mask, pack->size)) ||
+		    !may_read(x->e, sizeof(struct timespec)))
 			break;
 		return pselect((int)x->a, (fd_set *)x->b, (fd_set *)x->c, (fd_set *)x->d, (const struct timespec *)x->e,
 			       pack ? wide_mask(pack->mask, &wide) : NULL);
@@ -71,7 +79,7 @@ static long ready_call(const struct args *x)
 			break;
 		return epoll_pwait((int)x->a, (struct epoll_event *)x->b, (int)x->c, (int)x->d, wide_mask(x->e, &wide));
 	case SYS_epoll_pwait2:
-		if (!kernel_sigset(x->e, x->f))
+		if (!kernel_sigset(x->e, x->f) || !may_read(x->d, sizeof(struct timespec)))
 			break;
 		return epoll_pwait2((int)x->a, (struct epoll_event *)x->b, (int)x->c, (const struct timespec *)x->d,
 				    wide_mask(x->e, &wide));

@@ -268,6 +268,9 @@ def cases(probes, work):
         "program-setuid": Case(["sh", "-c", f"cp {probes}/fds {work}/setuid && chown nobody {work}/setuid && "
                                             f"chmod 4755 {work}/setuid && {work}/setuid closed"]),
     }
+    for where in ("low", "high"):
+        table["faults-" + where] = Case(probe("faults", where))
+        table["faults-" + where + "-on-ring"] = Case(probe("faults", where), at_once, ring_used)
     for how in ("jump", "copies", "cancel"):
         table["leave-" + how] = Case(probe("leave", how))
         table["leave-" + how + "-on-ring"] = Case(probe("leave", how), at_once, ring_used)
