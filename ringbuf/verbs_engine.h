@@ -185,6 +185,16 @@ void verbs_post_fetch(struct verbs_link *v);
 
 /* verbs_cm.c: a disconnect, or a device that has gone. */
 void verbs_look_at_events(struct verbs_link *v);
+
+/* verbs_make.c: the link's rings, bells and queues on the device that `id` has found; all or nothing. */
+enum verbs_error verbs_make(struct verbs_link **out, struct ring_link *link, struct rdma_cm_id *id, uint32_t ring_bytes,
+			    enum lane_index tx_lane);
+void verbs_unmake(struct verbs_link *v);
+/* Joins the wait fd, as WAIT_CHANNEL or WAIT_EVENTS. */
+bool verbs_wait_for(struct verbs_link *v, int fd, uint32_t which);
+/* Ours never blocks, and is not inherited. */
+void verbs_set_fd(int fd);
+enum verbs_error verbs_error_of(int err, enum verbs_error otherwise);
 /* Of a dead link: gives back all that is the device's. One that is being removed waits for this. */
 void verbs_release(struct verbs_link *v);
 
