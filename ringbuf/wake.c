@@ -300,6 +300,33 @@ void ring_rx_raise_attention(struct ring_rx *rx, uint32_t flags)
 	ring_rx_notify_slow(rx);
 }
 
+/* Sleepers whom nobody has taken ARMED away from have missed nothing unless something is pending. */
+static void stir(const peer_u32 *word, bool pending, int bell_fd, const struct bell_address *to)
+{
+	uint32_t now;
+
+	fence_full();
+	now = peer_read_u32(word);
+	if (now & WAKE_SLEEPERS_MAX && (pending || wake_state(now) != WAKE_ARMED))
+		bell_ring(bell_fd, to);
+}
+
+void ring_tx_stir(struct ring_tx *tx)
+{
+	bool room = ring_tx_room_now(tx) >= ring_tx_low_water(tx, SIZE_MAX);
+	bool untaken = load_unlocked(&tx->tail_pos) != peer_read_u64(&tx->ctl->rx.head_pos);
+
+	stir(&tx->ctl->tx_state.wake, room || ring_tx_attention(tx), tx->bells.bell_fd, &tx->bells.own);
+	stir(&tx->ctl->rx_state.wake, untaken, tx->bells.bell_fd, &tx->bells.peer);
+}
+
+void ring_rx_stir(struct ring_rx *rx)
+{
+	stir(&rx->ctl->rx_state.wake, ring_rx_unread(rx) || ring_rx_attention(rx), rx->bells.bell_fd, &rx->bells.own);
+	/* Whether a crossing went unnoticed cannot be seen. */
+	stir(&rx->ctl->tx_state.wake, true, rx->bells.bell_fd, &rx->bells.peer);
+}
+
 static uint32_t take_attention(peer_u32 *peer_word)
 {
 	if (likely(!(peer_read_u32(peer_word) & WAKE_ATTN_MASK)))

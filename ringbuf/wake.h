@@ -77,6 +77,13 @@ uint32_t ring_rx_own_attention(struct ring_rx *rx);
 void ring_tx_raise_attention(struct ring_tx *tx, uint32_t flags);
 void ring_rx_raise_attention(struct ring_rx *rx, uint32_t flags);
 
+/*
+ * A process that shared this end has died, at any point: it may have drained a bell that others slept on, or published without
+ * ringing. Rings for all who could sleep on because of that, on either side; none where nothing is pending. No lock needed.
+ */
+void ring_tx_stir(struct ring_tx *tx);
+void ring_rx_stir(struct ring_rx *rx);
+
 /* The peer's flags, cleared: take them first, then look, so that a later request is not lost. One load if there are none. */
 uint32_t ring_tx_take_attention(struct ring_tx *tx);
 uint32_t ring_rx_take_attention(struct ring_rx *rx);

@@ -6,10 +6,15 @@
  */
 #include "shim/conn_holders.h"
 
+#include <time.h>
+
+#include "ringbuf/sys.h"
 #include "shim/conn.h"
 #include "shim/conn_end.h"
+#include "shim/conn_lock.h"
 #include "shim/conn_use.h"
 #include "shim/family.h"
+#include "shim/fdtab.h"
 
 #define ENDING UINT32_C(0x80000000)	/* its end was announced: it is not counted any more, but may still look at the record */
 
@@ -100,8 +105,74 @@ int conn_count_holders(struct conn *c)
 }
 
 /*
+ * ---- Deaths ----
+ */
+
+int conn_relatives_fd(const struct conn *c)
+{
+	struct conn *m = (struct conn *)c;
+
+	return unlikely(load_relaxed(&m->shared)) && load_relaxed(&m->nr_holders) > 1 ? family_watch() : -1;
+}
+
+/* That a lane's owner is gone shows a moment after the news of its end. Any other owner makes good itself what it finds. */
+static bool lock_soon(struct conn *c, bool (*try)(struct conn *c))
+{
+	struct timespec moment = { .tv_nsec = 1000000 };
+
+	for (int tries = 0; tries < 20; tries++) {
+		if (try(c))
+			return true;
+		sys_nanosleep(&moment);
+	}
+	return false;
+}
+
+static bool try_tx(struct conn *c)
+{
+	return conn_trylock_tx(c);
+}
+
+static bool try_rx(struct conn *c)
+{
+	return conn_trylock_rx(c);
+}
+
+void conn_relative_ended(void)
+{
+	family_watch_clear();
+	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned)fd + 1)) {
+		struct conn *c = fdtab_get(fd);
+
+		if (!c || !load_relaxed(&c->shared) || !conn_hold(c, fd))
+			continue;
+		if (conn_is_linked(c)) {
+			/* The lock alone makes good what its last owner has left. */
+			if (lock_soon(c, try_tx))
+				lane_unlock(&c->tx.lock);
+			if (lock_soon(c, try_rx))
+				lane_unlock(&c->rx.lock);
+			ring_tx_stir(&c->link.tx);
+			ring_rx_stir(&c->link.rx);
+		}
+		conn_drop(c);
+	}
+}
+
+/*
  * ---- Forks ----
  */
+
+/* Threads that fell asleep while it was this process's alone do not watch the family yet. */
+static void wake_threads(struct conn *c)
+{
+	if (!conn_is_linked(c))
+		return;
+	if (load_acquire(&c->link.tx.bells.nr_threads))
+		bell_ring(c->link.tx.bells.bell_fd, &c->link.tx.bells.own);
+	if (load_acquire(&c->link.rx.bells.nr_threads))
+		bell_ring(c->link.rx.bells.bell_fd, &c->link.rx.bells.own);
+}
 
 void conn_fork_prepare(struct conn *const *held, unsigned nr, uint32_t child)
 {
@@ -113,6 +184,7 @@ void conn_fork_prepare(struct conn *const *held, unsigned nr, uint32_t child)
 		/* Or the child would tell, in a line of its own, what the parent has moved. */
 		conn_tell_summary(held[i], false);
 		conn_holder_add(held[i], child);
+		wake_threads(held[i]);
 		if (locked)
 			conn_unlock_both(held[i]);
 	}

@@ -25,4 +25,11 @@ void conn_reap_holders(struct conn *c);
 /* The living, by a caller that is one of them. */
 int conn_count_holders(struct conn *c);
 
+/*
+ * What a sleep on `c` waits for besides its bells: family_watch() while relatives hold it, else -1. When that is readable,
+ * conn_relative_ended() makes good, in all connections of this process, what a holder may have left undone. No lane, no set locked.
+ */
+int conn_relatives_fd(const struct conn *c);
+void conn_relative_ended(void);
+
 #endif

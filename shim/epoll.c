@@ -113,8 +113,12 @@ static void fork_lock(struct epoll_set *s)
 	if (!set_lock(s))
 		return;
 	s->fork_locked = true;
-	if (s->live)
-		set_empty_park(s);
+	if (!s->live)
+		return;
+	set_empty_park(s);
+	/* Who sleeps there since before there were relatives does not hear of their ends. */
+	if (!s->watches && s->inner >= 0 && load_relaxed(&s->nr_waiters) > 0)
+		set_kick(s);
 }
 
 static void fork_unlock(struct epoll_set *s)
@@ -136,6 +140,8 @@ static void fork_child_set(struct epoll_set *s)
 	s->nr_users = 0;
 	s->inherited = true;
 	s->fork_locked = false;
+	s->watches = false;
+	s->relative_ended = false;
 	if (!s->live)
 		return;
 	for (struct epoll_reg *r = s->regs.first; r; r = r->in_set.next) {

@@ -7,6 +7,7 @@
 
 #include "shim/conn.h"
 #include "shim/epoll_set.h"
+#include "shim/family.h"
 #include "shim/fdtab.h"
 #include "shim/own_fd.h"
 #include "ringbuf/sys.h"
@@ -63,6 +64,15 @@ no_kick:
 no_inner:
 	s->kick = s->inner = -1;
 	return (int)err;
+}
+
+void set_watch_family(struct epoll_set *s)
+{
+	int fd = family_watch();
+
+	if (likely(fd < 0) || s->watches || s->inner < 0)
+		return;
+	s->watches = !inner_ctl(s, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET, TOKEN_FAMILY);
 }
 
 struct bell_heir {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "shim/conn.h"
+#include "shim/conn_holders.h"
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
 #include "shim/nego.h"
@@ -119,6 +120,8 @@ static void take_token(struct epoll_set *s, const struct epoll_event *ev)
 {
 	struct epoll_reg *r = pool_reg_of_token(s, ev->data.u64);
 
+	if (unlikely(ev->data.u64 == TOKEN_FAMILY))
+		s->relative_ended = true;
 	if (!r)
 		return; /* the kick, which has done its work by waking us; or what was removed meanwhile */
 	switch (token_kind(ev->data.u64)) {
@@ -148,19 +151,23 @@ static int fd_of_conn(const struct conn *c)
 }
 
 /*
- * Steps of rendezvous whose fds became readable. They may adopt, so they are made when the wait has told what it had to, else what
+ * What a relative's end asks for, and steps of rendezvous whose fds became readable. These may adopt, so they are made when the wait has told what it had to, else what
  * the kernel has just told would be told again; and without the lock.
  */
 bool set_run_pokes(struct epoll_set *s)
 {
 	struct conn *poke[EPOLL_POKES];
 	int nr = s->nr_pokes;
+	bool ended = s->relative_ended;
 
-	if (!nr)
+	if (!nr && !ended)
 		return false;
 	s->nr_pokes = 0;
+	s->relative_ended = false;
 	memcpy(poke, s->pokes, (size_t)nr * sizeof(*poke));
 	set_unlock(s);
+	if (ended)
+		conn_relative_ended();
 	for (int i = 0; i < nr; i++) {
 		int fd = fd_of_conn(poke[i]);
 
@@ -251,6 +258,7 @@ void set_settle(struct epoll_set *s)
 	if (load_relaxed(&s->nr_waiters) <= 0 && !load_relaxed(&s->nested))
 		return;
 	set_rouse_all(s);
+	set_watch_family(s);
 	/* What comes while arming is sifted once; if it does not stop coming, a wake-up too many does no harm. */
 	left = sift_queue(s);
 	more = set_arm_all(s);

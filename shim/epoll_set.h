@@ -95,6 +95,8 @@ struct epoll_set {
 	_Atomic uint8_t nested;	/* another set, poll or select watches this one's fd */
 	_Atomic uint8_t has_inner; /* `inner` stands; read without the lock, its maker stirs what it puts in */
 	_Atomic uint8_t nests;	/* a set has been a member of this one */
+	bool watches;		/* the watch on the family is in the inner set */
+	bool relative_ended;	/* it said so: to be followed when the lock can be given away */
 	int epfd;		/* a number of this process that names it */
 	int nr_numbers;
 	int nr_users;		/* threads between epoll_set_enter() and _leave() */
@@ -130,6 +132,8 @@ static inline enum token_kind token_kind(uint64_t token)
 {
 	return (enum token_kind)(token >> 62);
 }
+
+#define TOKEN_FAMILY ((uint64_t)TOKEN_KICK << 62 | UINT32_MAX)
 
 /* The data word of the inner set in the program's set. No pointer and no small number: its top bits are no address. */
 extern uint64_t epoll_inner_word;
@@ -256,6 +260,8 @@ bool reg_has_news(struct epoll_reg *r);
 /* A number of this process that names the connection, or -1. */
 int reg_living_fd(const struct epoll_reg *r);
 int set_make_inner(struct epoll_set *s);
+/* Before a sleep: a relative that ends ends it. */
+void set_watch_family(struct epoll_set *s);
 /* Adds the fd that the rendezvous of r's connection waits for, or takes it away. */
 int reg_watch(struct epoll_reg *r, int fd);
 void reg_unwatch(struct epoll_reg *r, int fd);

@@ -220,6 +220,7 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 			if (left <= 0)
 				left = 0;
 		}
+		set_watch_family(s);
 		/* Pairs with reg_stir(). */
 		fetch_add(&s->nr_waiters, 1);
 		fence_full();

@@ -4,6 +4,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <sys/ioctl.h>
 
 #include "ringbuf/sys.h"
 #include "shim/fdtab.h"
@@ -11,6 +14,7 @@
 #include "shim/text.h"
 
 #define FOUNDER UINT32_C(1)
+#define ENDS_KEPT 16384	/* bytes of notices that nobody needs any more */
 
 _Atomic uint32_t family_me;
 
@@ -20,6 +24,8 @@ static int file = -1;	/* without locks of its own: who asks through it meets all
 static int my_lock = -1;
 static int heir_lock = -1;
 static uint32_t heir;
+static int notices = -1;	/* of ends of lock descriptions; shared with the descendants, never read but to shorten it */
+static int watch = -1;
 
 void family_init(struct family *shared)
 {
@@ -33,16 +39,22 @@ static struct flock byte_of(uint32_t member)
 	return (struct flock){ .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = member, .l_len = 1 };
 }
 
+static void path_of_file(char *path, size_t size)
+{
+	struct text text;
+
+	text_start(&text, path, size);
+	text_add(&text, "/proc/self/fd/");
+	text_add_number(&text, (uint64_t)file, 10);
+	text_end(&text);
+}
+
 /* Another description of the file, at a low number. */
 static int open_again(void)
 {
 	char path[32];
-	struct text text;
 
-	text_start(&text, path, sizeof(path));
-	text_add(&text, "/proc/self/fd/");
-	text_add_number(&text, (uint64_t)file, 10);
-	text_end(&text);
+	path_of_file(path, sizeof(path));
 	return (int)sys_call4(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
 }
 
@@ -97,6 +109,73 @@ static void found(void)
 	file = -1;
 }
 
+/* ---- The watch: see family.h. Made around forks, when no other thread can be at it. */
+
+static void make_notices(void)
+{
+	char path[32];
+	int fd;
+
+	if (notices >= 0 || file < 0)
+		return;
+	fd = (int)sys_call1(SYS_inotify_init1, IN_NONBLOCK | IN_CLOEXEC);
+	if (fd < 0)
+		return;
+	path_of_file(path, sizeof(path));
+	if (sys_call3(SYS_inotify_add_watch, fd, path, IN_CLOSE_WRITE | IN_MODIFY) < 0)
+		sys_close(fd);
+	else
+		(void)own_fd_adopt(fd, &notices);
+}
+
+static void make_watch(void)
+{
+	struct epoll_event news = { .events = EPOLLIN | EPOLLET };
+	int fd;
+
+	if (watch >= 0 || notices < 0)
+		return;
+	fd = (int)sys_call1(SYS_epoll_create1, EPOLL_CLOEXEC);
+	if (fd < 0)
+		return;
+	if (sys_call4(SYS_epoll_ctl, fd, EPOLL_CTL_ADD, notices, &news) < 0)
+		sys_close(fd);
+	else
+		(void)own_fd_adopt(fd, &watch);
+}
+
+int family_watch(void)
+{
+	return watch;
+}
+
+/* An event unlike the end of a description. */
+static void tell_apart(void)
+{
+	(void)sys_call4(SYS_pwrite64, my_lock, "", 1, 0);
+}
+
+/* Readable no more, it would be silent for those who have not looked yet: so they are woken once more. */
+static void shorten_notices(void)
+{
+	char buf[4096];
+	int bytes = 0;
+
+	if (notices < 0 || sys_call3(SYS_ioctl, notices, FIONREAD, &bytes) < 0 || bytes < ENDS_KEPT)
+		return;
+	while (sys_call3(SYS_read, notices, buf, sizeof(buf)) > 0)
+		;
+	tell_apart();
+}
+
+void family_watch_clear(void)
+{
+	struct epoll_event event;
+
+	(void)sys_call6(SYS_epoll_pwait, watch, (long)&event, 1, 0, 0, 0);
+	tell_apart();
+}
+
 /* The table of hidden numbers is to tell where it has moved. */
 static void keep_lock(int fd)
 {
@@ -123,6 +202,11 @@ uint32_t family_fork_prepare(bool heir_of_records)
 {
 	if (!founded)
 		found();
+	if (heir_of_records) {
+		make_notices();
+		make_watch();
+		shorten_notices();
+	}
 	heir = heir_of_records ? take_number(&heir_lock) : 0;
 	return heir;
 }
@@ -138,6 +222,10 @@ void family_fork_child(void)
 	own_fd_close(my_lock);
 	keep_lock(heir_lock);
 	heir_lock = -1;
+	own_fd_close(watch);
+	watch = -1;
+	if (heir)
+		make_watch();
 	store_relaxed(&family_me, heir);
 }
 

@@ -12,6 +12,11 @@
  * given anew, zombies), pidfds (a sibling born later has none), robust futexes (a thread's, not a process's).
  *
  * Where the file or a description cannot be had (no descriptors, no /proc) nobody is ever called gone.
+ *
+ * The kernel also tells of such a description's end: one inotify instance, made by the first process that forks with connections in its
+ * hands and inherited by its descendants, watches the file. Nobody reads it, or it would be silent for the others; each process
+ * has an epoll set around it, edge-triggered, and that is its watch. The kernel merges an event with an equal one before it and then wakes
+ * nobody, so who has been woken writes a byte into the file: an event of another kind, after which a death is news again.
  */
 
 #include <stdbool.h>
@@ -48,6 +53,14 @@ void family_fork_child(void);
 
 /* Is nobody left who had this number? False in doubt. */
 bool family_is_gone(uint32_t member);
+
+/*
+ * Readable once a member has ended, however, which then runs no more code, though family_is_gone() may come a moment later; and
+ * now and then for nothing. -1: this process has never shared a connection, or it cannot be had.
+ */
+int family_watch(void);
+/* Silences it until the next end. What the dead may have left undone is looked for after this. */
+void family_watch_clear(void);
 
 #pragma GCC visibility pop
 

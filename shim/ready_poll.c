@@ -10,8 +10,10 @@
 #include <time.h>
 
 #include "shim/conn.h"
+#include "shim/conn_holders.h"
 #include "shim/conn_probe.h"
 #include "shim/epoll_set.h"
+#include "shim/family.h"
 #include "shim/fdtab.h"
 #include "shim/nego.h"
 #include "shim/own_fd.h"
@@ -46,6 +48,7 @@ struct poll_call {
 	struct item *items;
 	uint64_t nr_fds, nr_items, nr_extra;
 	int bell_set;		/* an epoll set of all that is extra, while we sleep on too many fds; -1: none */
+	bool relatives;		/* among what is extra is the watch on those who share a connection with us */
 	bool has_sets;		/* of ours, to be looked through before the kernel is asked about them */
 	bool select;		/* asks for no more than its sets mean, and refuses numbers that are closed when it begins */
 	void *map;
@@ -270,6 +273,7 @@ static bool arm(struct poll_call *p)
 	bool something = false;
 
 	p->nr_extra = 0;
+	p->relatives = false;
 	for (uint64_t i = 0; i < p->nr_items && !something; i++) {
 		struct item *it = &p->items[i];
 		const struct pollfd *f = &p->fds[it->at];
@@ -305,6 +309,10 @@ static bool arm(struct poll_call *p)
 			add_extra(p, conn_bell_fd(it->conn, POLLIN));
 			if (want & POLLOUT)
 				add_extra(p, conn_bell_fd(it->conn, POLLOUT));
+			if (!p->relatives && conn_relatives_fd(it->conn) >= 0) {
+				add_extra(p, conn_relatives_fd(it->conn));
+				p->relatives = true;
+			}
 		}
 		conn_drop(it->conn);
 	}
@@ -408,10 +416,20 @@ static int64_t until_probe(struct poll_call *p, int64_t left_ns)
 	return left_ns;
 }
 
+static bool relatives_told(void)
+{
+	struct pollfd f = { .fd = family_watch(), .events = POLLIN };
+	struct timespec zero = { 0, 0 };
+
+	return sys_call5(SYS_ppoll, &f, 1, &zero, 0, 0) > 0;
+}
+
 /* Numbers that were taken out of the sleep come back, and the rendezvous makes its step. */
 static void after_sleep(struct poll_call *p)
 {
 	disarm(p);
+	if (unlikely(p->relatives) && relatives_told())
+		conn_relative_ended();
 	for (uint64_t i = 0; i < p->nr_items; i++) {
 		struct item *it = &p->items[i];
 		struct pollfd *k = &p->kernel[it->at];
@@ -530,7 +548,7 @@ again:
 
 int ready_poll(struct pollfd *fds, uint64_t nr_fds, int64_t timeout_ns, const sigset_t *mask, bool select)
 {
-	struct pollfd few_kernel[3 * FEW_FDS];
+	struct pollfd few_kernel[3 * FEW_FDS + 1];
 	struct item few_items[FEW_FDS];
 	struct poll_call p = { .fds = fds, .kernel = few_kernel, .items = few_items, .nr_fds = nr_fds,
 			       .bell_set = -1, .select = select };
@@ -541,7 +559,7 @@ int ready_poll(struct pollfd *fds, uint64_t nr_fds, int64_t timeout_ns, const si
 	if (nr_fds > FEW_FDS) {
 		long at;
 
-		p.map_bytes = nr_fds * (3 * sizeof(struct pollfd) + sizeof(struct item));
+		p.map_bytes = nr_fds * (3 * sizeof(struct pollfd) + sizeof(struct item)) + sizeof(struct pollfd);
 		at = sys_mmap(NULL, p.map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (sys_failed(at)) {
 			signals_release(&held);

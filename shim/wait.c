@@ -18,6 +18,7 @@
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
 #include "shim/conn_end.h"
+#include "shim/conn_holders.h"
 #include "shim/conn_probe.h"
 #include "shim/nego.h"
 #include "shim/own_fd.h"
@@ -171,7 +172,7 @@ static int interrupted(const struct interruption *in)
 
 static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadline_ns, bool *rung)
 {
-	enum { OWN, BELL, NEGO, SIGNAL, NR };
+	enum { OWN, BELL, NEGO, SIGNAL, RELATIVES, NR };
 	struct pollfd p[NR];
 	struct conn *c = s->c;
 	struct interruption *in = &s->in;
@@ -183,6 +184,7 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 	p[OWN] = (struct pollfd){ .fd = fd, .events = kernel_events(c, what, &limit_ns) };
 	p[BELL] = (struct pollfd){ .fd = conn_bell_fd(c, what == WAIT_RX ? POLLIN : POLLOUT), .events = POLLIN };
 	p[NEGO] = (struct pollfd){ .fd = nego_wait_fd(c), .events = POLLIN };
+	p[RELATIVES] = (struct pollfd){ .fd = conn_relatives_fd(c), .events = POLLIN };
 	interruption_prepare(in, &s->held_back, timed);
 	p[SIGNAL] = (struct pollfd){ .fd = in->signal_fd, .events = POLLIN };
 	if (limit_ns != WAIT_FOREVER && now_ns() + limit_ns < until)
@@ -219,6 +221,8 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 	}
 	if (p[NEGO].revents)
 		nego_poke(c, fd);
+	if (p[RELATIVES].revents)
+		conn_relative_ended();
 	return p[SIGNAL].revents ? WAIT_HANDLED : 0;
 }
 
