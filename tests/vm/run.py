@@ -66,9 +66,12 @@ class Lab:
         self.out, self.count = out, getattr(module, 'GUESTS', 1)
         self.size = {'cpus': getattr(module, 'CPUS', 2), 'mib': getattr(module, 'MIB', 1024)}
         self.clock, self.guests = vm.Clock(), []
+        self.missing = None  # why there is no kernel: not tried again for each test
 
     def boot(self):
         self.end()
+        if self.missing:
+            raise self.missing
         started = time.monotonic()
         self.clock.start(vm.BOOT_SECONDS)
         wires = socket.socketpair() if self.count == 2 else (None,)
@@ -78,6 +81,9 @@ class Lab:
                     self.guests.append(vm.Guest(number, os.path.join(self.out, str(number)), self.clock, files, wire, **self.size))
                 for guest in self.guests:
                     guest.wait_up()
+        except kernel.Unprepared as error:
+            self.missing = error
+            raise
         finally:
             for wire in wires:
                 if wire:
