@@ -207,12 +207,11 @@ void ring_get_moving(const struct ring_rx *rx, uint64_t pos, void *buf, size_t l
 	}
 }
 
-void ring_rx_trim(struct ring_rx *rx)
+void ring_rx_trim(struct ring_rx *rx, int64_t now_ns)
 {
 	struct ring_area *area = &rx->area[RING_OVERFLOW];
 
-	/* Without barriers the process may be caged, by a filter that kills for what it does not know. */
-	if (!ring_rx_may_trim(rx) || !barrier_available())
+	if (!ring_rx_may_trim(rx) || now_ns < rx->trim_after_ns)
 		return;
 	peer_publish_u32(&rx->ctl->rx_state.trimming, 1);
 	/* Pairs with claim(). Afterwards a sender that means to write there sees the word, or we see how far it means to. */
@@ -220,6 +219,7 @@ void ring_rx_trim(struct ring_rx *rx)
 	if ((int64_t)(peer_read_u64(&rx->ctl->tx_state.claimed) - rx->head_pos) <= 0) {
 		sys_madvise(area->data, area->mask + 1, MADV_REMOVE);
 		store_relaxed(&rx->overflowed, 0);
+		rx->trim_after_ns = now_ns + RING_TRIM_EVERY_NS;
 	}
 	peer_publish_u32(&rx->ctl->rx_state.trimming, 0);
 	ring_rx_notify_slow(rx);

@@ -26,6 +26,8 @@
 #define RING_POLLING_AFTER 64
 /* Pauses between two looks of a receiver that does not wait for an answer. */
 #define RING_RELAX 16
+/* Between two times that a lane's overflow ring is trimmed. */
+#define RING_TRIM_EVERY_NS INT64_C(50000000)
 /* Pauses that ring_rx_avail_soon() spends. */
 #define RING_SOON 32
 
@@ -102,6 +104,7 @@ struct ring_rx {
 	uint8_t express_len;
 	bool moving;        /* bytes before the last move are unread, the others lie in the other ring */
 	_Atomic uint32_t overflowed; /* bytes have come through the overflow ring since it was last trimmed */
+	int64_t trim_after_ns;
 	_Atomic uint32_t streak; /* reads since the last sleep, up to RING_POLLING_AFTER */
 	uint64_t express[LANE_EXPRESS_WORDS];
 	uint64_t last_move; /* as the sender's: the truth, from which data, mask, moves and moving follow */
@@ -183,9 +186,10 @@ void ring_tx_unclaim(struct ring_tx *tx);
 
 /*
  * The lane's lock is held: gives the pages of the overflow ring back if everything was taken and the sender has none of it in hand. For a
- * receiver that is about to sleep: the next overflow has to pay for its pages again. ring_rx_may_trim() needs no lock.
+ * receiver that is about to sleep. The next overflow has to pay for its pages again, so it is done only now and then by the
+ * caller's clock. ring_rx_may_trim() needs no lock.
  */
-void ring_rx_trim(struct ring_rx *rx);
+void ring_rx_trim(struct ring_rx *rx, int64_t now_ns);
 
 /*
  * Room in the ring into which bytes go now, as anybody may ask at any time: a value that may be stale at once, never one that is out of
@@ -207,7 +211,8 @@ static inline uint64_t ring_rx_unread(const struct ring_rx *rx)
 
 static inline bool ring_rx_may_trim(const struct ring_rx *rx)
 {
-	return load_relaxed(&((struct ring_rx *)rx)->overflowed) && !ring_rx_unread(rx);
+	/* Without barriers the process may be caged, by a filter that kills for what it does not know. */
+	return unlikely(load_relaxed(&((struct ring_rx *)rx)->overflowed)) && !ring_rx_unread(rx) && barrier_available();
 }
 
 /* At most 16 bytes: two overlapping moves instead of a call. */

@@ -15,6 +15,7 @@
 #include "shim/log.h"
 #include "shim/ready.h"
 #include "shim/switch.h"
+#include "shim/wait.h"
 
 #define READ_EVENTS (POLLIN | POLLRDNORM)
 #define WRITE_EVENTS (POLLOUT | POLLWRNORM)
@@ -319,7 +320,7 @@ static void give_back(struct conn *c)
 {
 	if (likely(!ring_rx_may_trim(&c->link.rx)) || !conn_trylock_rx(c))
 		return;
-	ring_rx_trim(&c->link.rx);
+	ring_rx_trim(&c->link.rx, now_ns());
 	lane_unlock(&c->rx.lock);
 }
 

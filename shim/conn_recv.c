@@ -187,7 +187,8 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 	}
 	if (load_relaxed(&c->rx.state) == RX_ENDED)
 		return take_end(c, fd, w, flags, m);
-	ring_rx_trim(&c->link.rx);
+	if (ring_rx_may_trim(&c->link.rx))
+		ring_rx_trim(&c->link.rx, now_ns());
 	return load_relaxed(&c->rx.shut) ? 0 : -EAGAIN;
 }
 

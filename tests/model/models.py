@@ -8,6 +8,7 @@ MODELS = {
     "ring": {
         "scenes": {
             "both-sleep": ([], "there and back between the rings, cut into any pieces, both sides sleep"),
+            "trim": (["-DTRIM", "-DBYTES=7"], "the same, and the overflow ring's pages are removed whenever nothing is found"),
         },
         "mutations": {
             "PUBLISH_BEFORE_COPY": ([], "the tail is published before the bytes are there"),
@@ -23,6 +24,11 @@ MODELS = {
             "ONE_BIT": ([], "a second stay in the overflow ring looks like the first"),
             "MOVE_FROM_EMPTY": ([], "there and back with no byte between, until the count of moves has gone round"),
             "MOVE_WITHOUT_BYTES": ([], "a move is taken from a tail with no new byte before it"),
+            "NO_CLAIM": (["-DTRIM"], "bytes go into the overflow ring unannounced"),
+            "NO_FENCE_AFTER_CLAIM": (["-DTRIM"], "the sender looks for a trimmer before its claim is visible"),
+            "NO_FENCE_BEFORE_TRIM": (["-DTRIM"], "the receiver looks for a claim before its own word is visible"),
+            "TRIM_UNASKED": (["-DTRIM"], "pages are removed whatever was claimed"),
+            "TRIM_SILENT": (["-DTRIM"], "a sender that sleeps since the ring was being trimmed is not woken"),
         },
     },
     "switch": {

@@ -11,6 +11,8 @@
  * any pieces. Stores are buffered as on x86 (TSO, see bell.pml), each side's in one queue, so that a position cannot
  * pass the bytes before it; the fences are between a publication and the look at the other side's wake word.
  *
+ * With -DTRIM a receiver that has found nothing may remove the pages of the overflow ring: what lies there is gone.
+ *
  * What must hold: every byte arrives once, in order; nothing unread is overwritten; what each side learns of the other is within what it
  * checks, so no honest peer is called a liar; nobody sleeps for ever: the run ends with all bytes taken.
  */
@@ -29,6 +31,8 @@
 
 byte ring[SIZE], over[OVER];
 byte tail, moved_at, head;		/* the shared words */
+byte claimed;
+bool trimming;
 bool rx_armed, tx_armed;
 bool rx_bell, tx_bell;
 
@@ -36,17 +40,17 @@ bool rx_bell, tx_bell;
  * Store buffers, one slot a word: stores to one word may merge, and tail never passes bytes and the place of a move, which are stored
  * at once.
  */
-byte tail_buffered, head_buffered;
-bool rx_armed_buffered, tx_armed_buffered;
-#define TX_FLUSH d_step { tail = tail_buffered; if :: tx_armed_buffered -> tx_armed = true; tx_armed_buffered = false :: else fi }
-#define RX_FLUSH d_step { head = head_buffered; if :: rx_armed_buffered -> rx_armed = true; rx_armed_buffered = false :: else fi }
+byte tail_buffered, head_buffered, claimed_buffered;
+bool rx_armed_buffered, tx_armed_buffered, trimming_buffered;
+#define TX_FLUSH d_step { tail = tail_buffered; claimed = claimed_buffered; if :: tx_armed_buffered -> tx_armed = true; tx_armed_buffered = false :: else fi }
+#define RX_FLUSH d_step { head = head_buffered; trimming = trimming_buffered; if :: rx_armed_buffered -> rx_armed = true; rx_armed_buffered = false :: else fi }
 
 active proctype memory()
 {
 end:
 	do
-	:: atomic { tail != tail_buffered || tx_armed_buffered -> TX_FLUSH }
-	:: atomic { head != head_buffered || rx_armed_buffered -> RX_FLUSH }
+	:: atomic { tail != tail_buffered || claimed != claimed_buffered || tx_armed_buffered -> TX_FLUSH }
+	:: atomic { head != head_buffered || trimming != trimming_buffered || rx_armed_buffered -> RX_FLUSH }
 	od
 }
 
@@ -103,6 +107,65 @@ inline move()
 	moves = (moves + 1) % 4
 }
 
+#ifdef MUT_NO_FENCE_AFTER_CLAIM
+#define CLAIM_FENCE skip
+#else
+#define CLAIM_FENCE TX_FLUSH
+#endif
+#ifdef MUT_NO_FENCE_BEFORE_TRIM
+#define TRIM_FENCE skip
+#else
+#define TRIM_FENCE RX_FLUSH
+#endif
+
+/* Before bytes go into the overflow ring: `to` is where they end, or where they begin if it is being trimmed. */
+inline claim()
+{
+#ifndef TRIM
+	skip
+#else
+	if
+	:: LARGE && to > my_tail ->
+#ifndef MUT_NO_CLAIM
+		claimed_buffered = to;
+#endif
+		CLAIM_FENCE;
+		if
+		:: trimming -> claimed_buffered = my_tail; to = my_tail
+		:: else
+		fi
+	:: else
+	fi
+#endif
+}
+
+/* Everything that it has found is taken. */
+inline trim()
+{
+	trimming_buffered = true;
+	TRIM_FENCE;
+	if
+#ifdef MUT_TRIM_UNASKED
+	:: true ->
+#else
+	:: claimed <= my_head ->
+#endif
+		d_step {
+		for (pos : 0 .. OVER - 1) { over[pos] = 0 }
+		pos = 0
+		}
+	:: else
+	fi;
+	trimming_buffered = false;
+#ifndef MUT_TRIM_SILENT
+	RX_FLUSH;
+	if
+	:: tx_armed -> d_step { tx_armed = false; tx_bell = true }
+	:: else
+	fi
+#endif
+}
+
 #ifdef MUT_ROOM_OFF_BY_ONE
 #define SPARE 1
 #else
@@ -151,8 +214,9 @@ active proctype sender()
 			to = my_tail + (ROOM_SEEN < want -> ROOM_SEEN : want);
 			pos = my_tail
 		}
+		claim();
 		if
-		:: ROOM_SEEN > 0 ->
+		:: to > my_tail ->
 #ifdef MUT_PUBLISH_BEFORE_COPY
 			publish(to);
 			put(pos, to);
@@ -161,11 +225,11 @@ active proctype sender()
 			publish(to);
 #endif
 			my_tail = to
-		:: atomic { ROOM_SEEN <= 0 && !LARGE -> move() }
+		:: atomic { ROOM_SEEN <= 0 && !LARGE && !trimming -> move() }
 #ifdef MUT_MOVE_FROM_EMPTY	/* and back, without a byte between */
 		:: atomic { !LARGE && my_tail == head_seen -> move() }
 #endif
-		:: ROOM_SEEN <= 0 ->	/* or waits, in either ring */
+		:: to == my_tail ->	/* or waits, in either ring */
 			tx_bell = false;
 			tx_armed_buffered = true;
 			TX_FLUSH;
@@ -173,7 +237,7 @@ active proctype sender()
 			head_seen = head;
 #endif
 			if
-			:: ROOM_SEEN >= LOW_WATER
+			:: ROOM_SEEN >= LOW_WATER && !(LARGE && trimming)
 			:: else -> tx_bell
 			fi
 		fi;
@@ -292,6 +356,12 @@ active proctype receiver()
 #endif
 			d_step { my_head = to; to = 0; pos = 0 }
 		:: else ->
+#ifdef TRIM
+			if
+			:: trim()
+			:: skip
+			fi;
+#endif
 			rx_bell = false;
 			rx_armed_buffered = true;
 			RX_FLUSH;

@@ -19,6 +19,8 @@ static size_t pages_of_overflow(const struct pair *pair)
 	return nr;
 }
 
+static int64_t now;
+
 static void pages_go_back_when_everything_was_taken(void **state)
 {
 	struct pair *pair = moved(0, SMALL, OVER);
@@ -28,11 +30,11 @@ static void pages_go_back_when_everything_was_taken(void **state)
 	for (int i = 0; i < 5; i++) {
 		assert_int_equal(pages_of_overflow(pair), OVER / 4096);
 		assert_int_equal(take(pair, SMALL + OVER - 1), SMALL + OVER - 1);
-		ring_rx_trim(rx);
+		ring_rx_trim(rx, now += RING_TRIM_EVERY_NS);
 		assert_int_equal(pages_of_overflow(pair), OVER / 4096);
 		assert_int_equal(take(pair, 1), 1);
 		assert_true(ring_rx_may_trim(rx));
-		ring_rx_trim(rx);
+		ring_rx_trim(rx, now += RING_TRIM_EVERY_NS);
 		assert_false(ring_rx_may_trim(rx));
 		assert_int_equal(pages_of_overflow(pair), 0);
 		/* The sender, which has known nothing of it, goes on in the small ring, and then there again. */
@@ -42,6 +44,27 @@ static void pages_go_back_when_everything_was_taken(void **state)
 		assert_true(ring_tx_overflow(tx));
 		assert_int_equal(put(pair, OVER), OVER);
 	}
+	pair_close(pair);
+}
+
+/* A stream that is drained again and again does not pay for its pages each time. */
+static void pages_go_back_only_now_and_then(void **state)
+{
+	struct pair *pair = moved(0, SMALL, 5000);
+	struct ring_rx *rx = &pair->attacher.rx;
+
+	assert_int_equal(take(pair, SMALL + 5000), SMALL + 5000);
+	ring_rx_trim(rx, now += RING_TRIM_EVERY_NS);
+	assert_int_equal(pages_of_overflow(pair), 0);
+	assert_int_equal(put(pair, SMALL), SMALL);
+	assert_true(ring_tx_overflow(&pair->creator.tx));
+	assert_int_equal(put(pair, 5000), 5000);
+	assert_int_equal(take(pair, SMALL + 5000), SMALL + 5000);
+	ring_rx_trim(rx, now + RING_TRIM_EVERY_NS - 1);
+	assert_int_equal(pages_of_overflow(pair), 2);
+	assert_true(ring_rx_may_trim(rx));
+	ring_rx_trim(rx, now + RING_TRIM_EVERY_NS);
+	assert_int_equal(pages_of_overflow(pair), 0);
 	pair_close(pair);
 }
 
@@ -61,15 +84,15 @@ static void pages_stay_that_the_sender_has_in_hand(void **state)
 		ring_put(tx, tx->tail_pos + i, &byte, 1);
 	}
 	end = tx->tail_pos + 1500;
-	ring_rx_trim(rx);
+	ring_rx_trim(rx, now += RING_TRIM_EVERY_NS);
 	assert_int_equal(pages_of_overflow(pair), 2);
 	ring_publish(tx, end);
 	assert_int_equal(take(pair, OVER), 1500);
 	/* It has sent less than it had claimed. */
-	ring_rx_trim(rx);
+	ring_rx_trim(rx, now += RING_TRIM_EVERY_NS);
 	assert_int_equal(pages_of_overflow(pair), 2);
 	ring_tx_unclaim(tx);
-	ring_rx_trim(rx);
+	ring_rx_trim(rx, now += RING_TRIM_EVERY_NS);
 	assert_int_equal(pages_of_overflow(pair), 0);
 	assert_int_equal(put(pair, 100), 100);
 	assert_true(sends_to(pair, RING_SMALL));
@@ -131,13 +154,13 @@ static void nothing_is_lost_between_a_sender_and_a_trimmer(void **state)
 	assert_true(child > 0);
 	while (rx->head_pos < total) {
 		if (!take(pair, 1 + (size_t)rand_r(&seed) % (rand_r(&seed) % 8 ? OVER : 100)))
-			ring_rx_trim(rx);
+			ring_rx_trim(rx, now += RING_TRIM_EVERY_NS);
 		if (rand_r(&seed) % 16 == 0)
 			sched_yield();
 	}
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
-	ring_rx_trim(rx);
+	ring_rx_trim(rx, now += RING_TRIM_EVERY_NS);
 	assert_int_equal(pages_of_overflow(pair), 0);
 	pair_close(pair);
 }
@@ -146,6 +169,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(pages_go_back_when_everything_was_taken),
+		cmocka_unit_test(pages_go_back_only_now_and_then),
 		cmocka_unit_test(pages_stay_that_the_sender_has_in_hand),
 		cmocka_unit_test(a_ring_that_is_being_trimmed_is_full),
 		cmocka_unit_test(nothing_is_lost_between_a_sender_and_a_trimmer),
