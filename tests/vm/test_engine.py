@@ -7,6 +7,7 @@ from guest import check, limit
 
 GUESTS = 2
 BYTES, RING = 2 << 20, 256 << 10
+ROUNDS = 60
 FAR, ENGINE = os.environ['RINGWAY_FAR'], os.environ['RINGWAY_ENGINE']
 
 
@@ -92,7 +93,7 @@ def rstream(one, two, size, count, rounds):
 
 def bare(one, two, *more):
     """The same for bare verbs: one work request and one completion a message."""
-    argv = ['ibv_rc_pingpong', '-d', 'rxe0', '-g', '1', '-n', '200', '-s', '8', *more]
+    argv = ['ibv_rc_pingpong', '-d', 'rxe0', '-g', '1', '-n', str(ROUNDS), '-s', '8', *more]
     server = one.start(argv)
     one.until_listening(18515, server)
     client = two.start([*argv, one.address])
@@ -104,12 +105,12 @@ def bare(one, two, *more):
 @limit(240)
 def test_beside_others(one, two, record):
     """Noted, not judged: times in an emulated machine are worth a comparison at most."""
-    asleep = ended(*start(one, two, 'pingpong', 200))[1]
-    spinning = ended(*start(one, two, 'pingspin', 200))[1]
+    asleep = ended(*start(one, two, 'pingpong', ROUNDS))[1]
+    spinning = ended(*start(one, two, 'pingspin', ROUNDS))[1]
     stream = ended(*start(one, two, 'stream', BYTES))[1]
-    record(asleep_200_ms=asleep['ms'], bare_asleep_200=bare(one, two, '-e'), spinning_200_ms=spinning['ms'], bare_200=bare(one, two),
-           rsockets_200=rstream(one, two, 8, 1, 200), stream_2m_ms=stream['ms'],
-           rsockets_stream_2m=rstream(one, two, 65536, BYTES // 65536 // 2, 1))
+    record(asleep_ms=asleep['ms'], bare_asleep=bare(one, two, '-e'), spinning_ms=spinning['ms'], bare_spinning=bare(one, two),
+           rsockets=rstream(one, two, 8, 1, ROUNDS), stream_ms=stream['ms'],
+           rsockets_stream=rstream(one, two, 65536, BYTES // 65536 // 2, 1))
 
 
 @limit(120)
