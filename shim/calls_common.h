@@ -19,6 +19,21 @@ static inline struct conn *conn_of(int fd)
 	return fdtab_get(fd);
 }
 
+/*
+ * Pinned connections pay for every call and gain nothing, so their way is in the wrapper itself, and what the others need is kept out of
+ * line (NOINLINE): a wrapper that must save registers for it costs as much again.
+ */
+#define NOINLINE __attribute__((noinline))
+#define RETURN_IF_PINNED(c, lane, counts, call) \
+	do { \
+		if (likely(load_relaxed(&(c)->lane.mode) == MODE_PINNED)) { \
+			ssize_t n_ = (call); \
+			if (n_ > 0 && (counts)) \
+				plain_add(&(c)->lane.tcp_bytes, (uint64_t)n_, lane_is_alone(load_relaxed(&(c)->shared))); \
+			return n_; \
+		} \
+	} while (0)
+
 /* Returns from the wrapper with the real call's result, counted, unless the lane needs more than that. */
 #define RETURN_IF_PLAIN_RX(c, fd, flags, call) \
 	do { \

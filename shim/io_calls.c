@@ -11,14 +11,26 @@
 
 ssize_t __read_chk(int fd, void *buf, size_t len, size_t size);
 
+static NOINLINE ssize_t read_unpinned(int fd, void *buf, size_t len, struct conn *c)
+{
+	RETURN_IF_PLAIN_RX(c, fd, 0, real_read(fd, buf, len));
+	return len ? as_errno(conn_recv(c, fd, buf, len, 0)) : 0;
+}
+
 EXPORT ssize_t read(int fd, void *buf, size_t len)
 {
 	struct conn *c = conn_of(fd);
 
 	if (likely(!c))
 		return real_read(fd, buf, len);
-	RETURN_IF_PLAIN_RX(c, fd, 0, real_read(fd, buf, len));
-	return len ? as_errno(conn_recv(c, fd, buf, len, 0)) : 0;
+	RETURN_IF_PINNED(c, rx, true, real_read(fd, buf, len));
+	return read_unpinned(fd, buf, len, c);
+}
+
+static NOINLINE ssize_t write_unpinned(int fd, const void *buf, size_t len, struct conn *c)
+{
+	RETURN_IF_PLAIN_TX(c, fd, real_write(fd, buf, len));
+	return as_errno(conn_send(c, fd, buf, len, 0));
 }
 
 EXPORT ssize_t write(int fd, const void *buf, size_t len)
@@ -27,8 +39,8 @@ EXPORT ssize_t write(int fd, const void *buf, size_t len)
 
 	if (likely(!c))
 		return real_write(fd, buf, len);
-	RETURN_IF_PLAIN_TX(c, fd, real_write(fd, buf, len));
-	return as_errno(conn_send(c, fd, buf, len, 0));
+	RETURN_IF_PINNED(c, tx, true, real_write(fd, buf, len));
+	return write_unpinned(fd, buf, len, c);
 }
 
 EXPORT ssize_t __read_chk(int fd, void *buf, size_t len, size_t size)

@@ -21,15 +21,21 @@ static inline void note_flags(int fd, int flags)
 		(void)fd_pin(fd, flags & MSG_OOB ? REASON_OOB : REASON_ZEROCOPY);
 }
 
+static NOINLINE ssize_t send_unpinned(int fd, const void *buf, size_t len, int flags, struct conn *c)
+{
+	note_flags(fd, flags);
+	RETURN_IF_PLAIN_TX(c, fd, real_send(fd, buf, len, flags));
+	return as_errno(conn_send(c, fd, buf, len, flags));
+}
+
 EXPORT ssize_t send(int fd, const void *buf, size_t len, int flags)
 {
 	struct conn *c = conn_of(fd);
 
 	if (likely(!c))
 		return real_send(fd, buf, len, flags);
-	note_flags(fd, flags);
-	RETURN_IF_PLAIN_TX(c, fd, real_send(fd, buf, len, flags));
-	return as_errno(conn_send(c, fd, buf, len, flags));
+	RETURN_IF_PINNED(c, tx, true, real_send(fd, buf, len, flags));
+	return send_unpinned(fd, buf, len, flags, c);
 }
 
 EXPORT ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr, socklen_t addr_len)
@@ -125,15 +131,21 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned int nr_msgs, int flag
 	return (int)as_errno(i ? (ssize_t)i : n);
 }
 
+static NOINLINE ssize_t recv_unpinned(int fd, void *buf, size_t len, int flags, struct conn *c)
+{
+	note_flags(fd, flags);
+	RETURN_IF_PLAIN_RX(c, fd, flags, real_recv(fd, buf, len, flags));
+	return as_errno(conn_recv(c, fd, buf, len, flags));
+}
+
 EXPORT ssize_t recv(int fd, void *buf, size_t len, int flags)
 {
 	struct conn *c = conn_of(fd);
 
 	if (likely(!c))
 		return real_recv(fd, buf, len, flags);
-	note_flags(fd, flags);
-	RETURN_IF_PLAIN_RX(c, fd, flags, real_recv(fd, buf, len, flags));
-	return as_errno(conn_recv(c, fd, buf, len, flags));
+	RETURN_IF_PINNED(c, rx, !(flags & PLAIN_NO_BYTES), real_recv(fd, buf, len, flags));
+	return recv_unpinned(fd, buf, len, flags, c);
 }
 
 EXPORT ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *addr_len)
