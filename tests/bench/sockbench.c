@@ -40,18 +40,27 @@ static int in_order(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+double median(double *values)
+{
+	qsort(values, BATCHES, sizeof(values[0]), in_order);
+	return values[BATCHES / 2];
+}
+
+double batch_ns(void (*batch)(int arg, uint64_t count), int arg, uint64_t count)
+{
+	uint64_t start = now_ns();
+
+	batch(arg, count);
+	return (double)(now_ns() - start) / (double)count;
+}
+
 double median_batch(void (*batch)(int arg, uint64_t count), int arg, uint64_t count)
 {
 	double ns[BATCHES];
 
-	for (int i = 0; i < BATCHES; i++) {
-		uint64_t start = now_ns();
-
-		batch(arg, count);
-		ns[i] = (double)(now_ns() - start) / (double)count;
-	}
-	qsort(ns, BATCHES, sizeof(ns[0]), in_order);
-	return ns[BATCHES / 2];
+	for (int i = 0; i < BATCHES; i++)
+		ns[i] = batch_ns(batch, arg, count);
+	return median(ns);
 }
 
 void send_all(int fd, const void *buf, size_t len)

@@ -26,8 +26,11 @@
 /* Ends the program, with errno's word. */
 _Noreturn void die(const char *what);
 uint64_t now_ns(void);
-/* Calls of `batch`, each of which does `count` operations: the median of nanoseconds for one. */
+/* One call of `batch`, which does `count` operations: nanoseconds for one. And the median of BATCHES such calls. */
+double batch_ns(void (*batch)(int arg, uint64_t count), int arg, uint64_t count);
 double median_batch(void (*batch)(int arg, uint64_t count), int arg, uint64_t count);
+/* Of BATCHES values, which it sorts. */
+double median(double *values);
 
 void send_all(int fd, const void *buf, size_t len);
 /* false at the end of the stream. */

@@ -2,14 +2,19 @@
 /* Modes that measure what Ringway costs where it should cost nothing: plain peers, idle connections, CPU, system calls. */
 #include "sockbench.h"
 
+#include <dlfcn.h>
 #include <sys/epoll.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
 /*
- * ---- Calls on a connection that stays on TCP: a receive that finds nothing, and a send ----
+ * ---- Calls on a connection that stays on TCP: a receive that finds nothing, and a send, each through the call that the program is
+ * linked with and through libc's own. Both in one process and in turns, because two processes differ by more than what is measured. ----
  */
+
+static ssize_t (*libc_recv)(int fd, void *buf, size_t len, int flags);
+static ssize_t (*libc_send)(int fd, const void *buf, size_t len, int flags);
 
 static void receive_nothing(int fd, uint64_t count)
 {
@@ -20,19 +25,53 @@ static void receive_nothing(int fd, uint64_t count)
 			die("something came");
 }
 
-static void send_many(int fd, uint64_t count)
+static void receive_nothing_libc(int fd, uint64_t count)
 {
-	static const uint8_t message[MESSAGE];
+	uint8_t message[MESSAGE];
 
 	for (uint64_t i = 0; i < count; i++)
-		send_all(fd, message, MESSAGE);
+		if (libc_recv(fd, message, MESSAGE, MSG_DONTWAIT) != -1)
+			die("something came");
+}
+
+static const uint8_t zeros[MESSAGE];
+
+static void send_many(int fd, uint64_t count)
+{
+	for (uint64_t i = 0; i < count; i++)
+		if (send(fd, zeros, MESSAGE, MSG_NOSIGNAL) != MESSAGE)
+			die("send");
+}
+
+static void send_many_libc(int fd, uint64_t count)
+{
+	for (uint64_t i = 0; i < count; i++)
+		if (libc_send(fd, zeros, MESSAGE, MSG_NOSIGNAL) != MESSAGE)
+			die("send");
+}
+
+static void print_in_turns(void (*ours)(int, uint64_t), void (*libc)(int, uint64_t), int fd, uint64_t count)
+{
+	double ratio[BATCHES], more_ns[BATCHES];
+
+	for (int i = 0; i < BATCHES; i++) {
+		double of_libc = batch_ns(libc, fd, count), of_ours = batch_ns(ours, fd, count);
+
+		ratio[i] = of_ours / of_libc;
+		more_ns[i] = of_ours - of_libc;
+	}
+	printf("%.4f %.2f ", median(ratio), median(more_ns));
 }
 
 void plain_client(uint16_t port, uint64_t count)
 {
+	void *libc = dlopen("libc.so.6", RTLD_NOW);
 	int fd = connect_to(port);
-	double nothing;
 
+	if (!libc)
+		die("libc");
+	*(void **)&libc_recv = dlsym(libc, "recv");
+	*(void **)&libc_send = dlsym(libc, "send");
 	/* The rendezvous has given up when the connection has been busy for a while. */
 	for (int i = 0; i < 20; i++) {
 		struct timespec pause = { .tv_nsec = 20000000 };
@@ -41,8 +80,9 @@ void plain_client(uint16_t port, uint64_t count)
 		send_many(fd, 1);
 		nanosleep(&pause, NULL);
 	}
-	nothing = median_batch(receive_nothing, fd, count);
-	printf("%.2f %.2f\n", nothing, median_batch(send_many, fd, count / 4 + 1));
+	print_in_turns(receive_nothing, receive_nothing_libc, fd, count);
+	print_in_turns(send_many, send_many_libc, fd, count / 4 + 1);
+	printf("\n");
 }
 
 void plain_server(int listener, uint64_t count)
