@@ -21,7 +21,7 @@
 
 enum {
 	NEAR_STEPS = 4,		/* so many steps at every call, then the distance doubles */
-	MAX_SHIFT = 16,
+	MAX_SHIFT = 6,
 };
 
 /*
@@ -31,7 +31,7 @@ enum {
 static const struct patience {
 	uint32_t steps;
 	uint64_t ns;
-} patience_holding = { 14, 200000000 }, patience_idle = { 18, 1000000000 };
+} patience_holding = { 24, 200000000 }, patience_idle = { 32, 1000000000 };
 
 #define STEP_BYTES UINT64_C(131072)
 
