@@ -174,14 +174,6 @@ int verbs_wait_fd(const struct ring_link *link)
 	return v ? v->wait_fd : -1;
 }
 
-void verbs_move_wait_fd(struct ring_link *link, int fd)
-{
-	struct verbs_link *v = engine_of(link);
-
-	if (v)
-		v->wait_fd = fd;
-}
-
 const struct verbs_counts *verbs_counts(const struct ring_link *link)
 {
 	const struct verbs_link *v = engine_of(link);

@@ -74,9 +74,21 @@ enum verbs_error {
 
 #define VERBS_MESSAGE_MAX 56	/* private data of a dial in RDMA_PS_TCP */
 
+/*
+ * What who loads the engine may do with the descriptors that it and libibverbs and librdmacm make: move them out of the program's sight. hide() returns the
+ * new number, or -errno with the old one left as it was; reveal() comes before one is closed. Both are called once for each.
+ */
+struct verbs_host {
+	int (*hide)(int fd);
+	void (*reveal)(int fd);
+};
+
 struct verbs_table {
 	uint32_t abi;
 	uint32_t bytes;	/* of this table */
+
+	/* Before all else; NULL: descriptors stay where they are. */
+	void (*set_host)(const struct verbs_host *host);
 
 	/* ---- rendezvous ---- */
 
@@ -90,7 +102,7 @@ struct verbs_table {
 	const void *(*message)(const struct verbs_attempt *a, size_t *len);
 	/*
 	 * Makes what this end brings: a segment with rings of `ring_bytes`, registered; queues. `tx_lane` as in layout.h. `link` stays where it
-	 * is until close(); the bells' fds and wait_fd() are then the caller's to move.
+	 * is until close(); the bells' fds are then the caller's to move.
 	 */
 	enum verbs_error (*equip)(struct verbs_attempt *a, struct ring_link *link, uint32_t ring_bytes, enum lane_index tx_lane,
 				  struct verbs_memory *own);
@@ -111,8 +123,6 @@ struct verbs_table {
 	int (*pump)(struct ring_link *link, unsigned why);
 	/* Readable: pump(VERBS_RUNG). -1 in a process that did not make the link. */
 	int (*wait_fd)(const struct ring_link *link);
-	/* It has another number now. */
-	void (*move_wait_fd)(struct ring_link *link, int fd);
 	/*
 	 * Waits until the peer's device has acknowledged everything that was published and every word: 0, -ETIMEDOUT after `limit_ms` without
 	 * progress, -errno of a dead link.
@@ -121,7 +131,12 @@ struct verbs_table {
 	/* The link is dead from now on (-ESHUTDOWN): no late write lands, and what had arrived is in the ring. */
 	void (*stop)(struct ring_link *link);
 	const struct verbs_counts *(*counts)(const struct ring_link *link);
-	/* Takes down the queue pair, the bells and the segment. Nobody else uses the link by now. */
+	/*
+	 * Takes down all that is the engine's, the wait fd too; the bells and the segment are left. Nobody else uses the link by now. Writes nothing into
+	 * `link`, which forked processes may share.
+	 */
+	void (*leave)(struct ring_link *link);
+	/* The same, then the bells and the segment. */
 	void (*close)(struct ring_link *link);
 };
 

@@ -44,6 +44,7 @@ static struct verbs_attempt *begin(enum verbs_error *why)
 		free(a);
 		return NULL;
 	}
+	verbs_hide_fd(&a->events->fd);
 	verbs_set_fd(a->events->fd);
 	a->patience_ms = PATIENCE_MS;
 	return a;
@@ -67,6 +68,7 @@ static enum verbs_error verbs_offer(struct verbs_attempt **out, const struct soc
 		attempt_end(a);
 		return VERBS_NO_DEVICE;
 	}
+	verbs_hide_device(a->listener->verbs);
 	*out = a;
 	return VERBS_OK;
 
@@ -165,6 +167,7 @@ static enum verbs_step take_event(struct verbs_attempt *a, const struct rdma_cm_
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
 		return rdma_resolve_route(a->id, RESOLVE_MS) ? fail(a, verbs_error_of(errno, VERBS_NO_ROUTE)) : VERBS_WAIT;
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
+		verbs_hide_device(a->id->verbs);
 		return VERBS_ROUTED;
 	case RDMA_CM_EVENT_ESTABLISHED:
 		a->up = true;
@@ -307,6 +310,7 @@ static void attempt_end(struct verbs_attempt *a)
 		drop_link(a);
 		if (a->id)
 			rdma_destroy_id(a->id);
+		verbs_reveal_fd(a->events->fd);
 		rdma_destroy_event_channel(a->events);
 	}
 	free(a);
@@ -329,6 +333,7 @@ __attribute__((visibility("default"))) extern const struct verbs_table ringway_v
 const struct verbs_table ringway_verbs = {
 	.abi = VERBS_ABI,
 	.bytes = sizeof(struct verbs_table),
+	.set_host = verbs_set_host,
 	.offer = verbs_offer,
 	.dial = verbs_dial,
 	.attempt_fd = attempt_fd,
@@ -344,9 +349,9 @@ const struct verbs_table ringway_verbs = {
 	.end = attempt_end,
 	.pump = verbs_pump,
 	.wait_fd = verbs_wait_fd,
-	.move_wait_fd = verbs_move_wait_fd,
 	.flush = verbs_flush,
 	.stop = verbs_stop,
 	.counts = verbs_counts,
+	.leave = verbs_leave,
 	.close = verbs_close,
 };

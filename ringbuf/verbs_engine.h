@@ -162,7 +162,6 @@ extern const struct ring_far verbs_far;
 extern const struct transport_ops verbs_transport;
 int verbs_pump(struct ring_link *link, unsigned why);
 int verbs_wait_fd(const struct ring_link *link);
-void verbs_move_wait_fd(struct ring_link *link, int fd);
 int verbs_flush(struct ring_link *link, int limit_ms);
 const struct verbs_counts *verbs_counts(const struct ring_link *link);
 void verbs_stop(struct ring_link *link);
@@ -190,6 +189,14 @@ void verbs_look_at_events(struct verbs_link *v);
 enum verbs_error verbs_make(struct verbs_link **out, struct ring_link *link, struct rdma_cm_id *id, uint32_t ring_bytes,
 			    enum lane_index tx_lane);
 void verbs_unmake(struct verbs_link *v);
+void verbs_leave(struct ring_link *link);
+/* A descriptor that a library has made: *fd follows it out of the program's sight. */
+void verbs_hide_fd(int *fd);
+/* ... and is about to be closed. */
+void verbs_reveal_fd(int fd);
+void verbs_set_host(const struct verbs_host *host);
+/* The device's own descriptors, once a device. */
+void verbs_hide_device(struct ibv_context *context);
 /* Joins the wait fd, as WAIT_CHANNEL or WAIT_EVENTS. */
 bool verbs_wait_for(struct verbs_link *v, int fd, uint32_t which);
 /* Ours never blocks, and is not inherited. */

@@ -39,6 +39,45 @@ void verbs_set_fd(int fd)
 	sys_fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
+static const struct verbs_host *host;
+
+void verbs_set_host(const struct verbs_host *to)
+{
+	host = to;
+}
+
+void verbs_hide_fd(int *fd)
+{
+	int number = host && *fd >= 0 ? host->hide(*fd) : -1;
+
+	if (number >= 0)
+		*fd = number;
+}
+
+void verbs_reveal_fd(int fd)
+{
+	if (host)
+		host->reveal(fd);
+}
+
+/* librdmacm opens a device once, and closes it when the process ends. */
+void verbs_hide_device(struct ibv_context *context)
+{
+	static _Atomic(struct ibv_context *) hidden[16];
+
+	for (int i = 0; context && i < 16; i++) {
+		struct ibv_context *known = NULL;
+
+		if (compare_exchange(&hidden[i], &known, context)) {
+			verbs_hide_fd(&context->cmd_fd);
+			verbs_hide_fd(&context->async_fd);
+			return;
+		}
+		if (known == context)
+			return;
+	}
+}
+
 static int make_bell(struct ring_bells *bells)
 {
 	int r = bell_key(&bells->own.key);
@@ -81,8 +120,10 @@ static void release_queues(struct verbs_link *v)
 		ibv_dereg_mr(v->shown_mr);
 	if (v->cq)
 		ibv_destroy_cq(v->cq);
-	if (v->channel)
+	if (v->channel) {
+		verbs_reveal_fd(v->channel->fd);
 		ibv_destroy_comp_channel(v->channel);
+	}
 	if (v->pd)
 		ibv_dealloc_pd(v->pd);
 	v->qp = NULL;
@@ -101,6 +142,7 @@ void verbs_release(struct verbs_link *v)
 	if (!v->events)
 		return;
 	rdma_destroy_id(v->id);
+	verbs_reveal_fd(v->events->fd);
 	rdma_destroy_event_channel(v->events);
 	v->id = NULL;
 	v->events = NULL;
@@ -109,8 +151,10 @@ void verbs_release(struct verbs_link *v)
 static void take_apart(struct verbs_link *v)
 {
 	verbs_release(v);
-	if (v->wait_fd >= 0)
+	if (v->wait_fd >= 0) {
+		verbs_reveal_fd(v->wait_fd);
 		sys_close(v->wait_fd);
+	}
 	if (v->shown)
 		sys_munmap(v->shown, SHOWN_BYTES);
 	store_release(&v->live, 0);
@@ -136,6 +180,7 @@ static bool make_queues(struct verbs_link *v)
 	v->channel = ibv_create_comp_channel(v->id->verbs);
 	if (!v->pd || !v->channel)
 		return false;
+	verbs_hide_fd(&v->channel->fd);
 	verbs_set_fd(v->channel->fd);
 	if (v->wait_fd < 0 || !verbs_wait_for(v, v->channel->fd, WAIT_CHANNEL))
 		return false;
@@ -213,6 +258,7 @@ enum verbs_error verbs_make(struct verbs_link **out, struct ring_link *link, str
 	if (!v)
 		goto rings;
 	v->wait_fd = (int)sys_call1(SYS_epoll_create1, EPOLL_CLOEXEC);
+	verbs_hide_fd(&v->wait_fd);
 	v->shown = private_pages(SHOWN_BYTES);
 	v->link = link;
 	v->tx_lane = tx_lane;
@@ -260,14 +306,19 @@ void verbs_unmake(struct verbs_link *v)
 	drop_rings(link);
 }
 
-void verbs_close(struct ring_link *link)
+void verbs_leave(struct ring_link *link)
 {
 	struct verbs_link *v = engine_of(link);
 
-	if (v) {
-		verbs_stop(link);
-		take_apart(v);
-	}
+	if (!v)
+		return;
+	verbs_stop(link);
+	take_apart(v);
+}
+
+void verbs_close(struct ring_link *link)
+{
+	verbs_leave(link);
 	link->tx.bells.engine = NULL;
 	link->rx.bells.engine = NULL;
 	drop_rings(link);

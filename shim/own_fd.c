@@ -116,28 +116,51 @@ static int place(int fd)
 	return number < 0 ? -EMFILE : number;
 }
 
-int own_fd_adopt(int fd, int *holder)
+static int place_hidden(int fd, int *holder)
 {
 	int number = place(fd);
 
-	(void)sys_close(fd);
 	if (number >= 0 && !fdtab_install_hidden(number, holder)) {
 		(void)sys_close(number);
 		number = -EMFILE;
 	}
 	if (number >= 0)
 		fetch_add(&nr_hidden, 1);
+	return number;
+}
+
+int own_fd_adopt(int fd, int *holder)
+{
+	int number = place_hidden(fd, holder);
+
+	(void)sys_close(fd);
 	if (holder)
 		*holder = number;
 	return number;
+}
+
+int own_fd_take(int fd)
+{
+	int number = place_hidden(fd, NULL);
+
+	if (number >= 0)
+		(void)sys_close(fd);
+	return number;
+}
+
+void own_fd_let_go(int fd)
+{
+	if (fd < 0 || !fdtab_hidden(fd))
+		return;
+	fdtab_mark(fd, FD_MARK_NONE);
+	fetch_sub(&nr_hidden, 1);
 }
 
 void own_fd_close(int fd)
 {
 	if (fd < 0 || !fdtab_hidden(fd))
 		return;
-	fdtab_mark(fd, FD_MARK_NONE);
-	fetch_sub(&nr_hidden, 1);
+	own_fd_let_go(fd);
 	(void)sys_close(fd);
 }
 

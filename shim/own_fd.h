@@ -20,6 +20,12 @@ int own_fd_init(void);
  */
 int own_fd_adopt(int fd, int *holder);
 
+/* The same where a library goes on with the old number if there is no room: then fd is left as it was. */
+int own_fd_take(int fd);
+
+/* What was hidden is about to be closed by whom it belongs to. */
+void own_fd_let_go(int fd);
+
 /* How many more there is room for, about. */
 int own_fd_room(void);
 

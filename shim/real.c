@@ -9,7 +9,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
@@ -108,8 +108,73 @@ static bool look_up(const char *name, void **pointer)
 #undef CALL
 #undef CALL_VA
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+/* Sanitizers must see every allocation, and refuse it. */
+#define OPEN_APART 0
+#else
+#define OPEN_APART RTLD_DEEPBIND
+#endif
+
+/* Where this object lies, with a slash at the end; empty: not known. Absolute, since the program may change its directory. */
+static char object_dir[4096];
+
+static void find_object_dir(void)
+{
+	static const char here;
+	size_t len = 0, rest;
+	const char *slash;
+	Dl_info info;
+
+	if (!dladdr(&here, &info) || !info.dli_fname || !(slash = strrchr(info.dli_fname, '/')))
+		return;
+	rest = (size_t)(slash - info.dli_fname) + 1;
+	if (info.dli_fname[0] != '/') {
+		/* What the system call returns counts the NUL, in whose place the slash goes. */
+		long r = sys_call2(SYS_getcwd, object_dir, sizeof(object_dir));
+
+		len = r > 0 ? (size_t)r : 0;
+		if (!len || object_dir[0] != '/')
+			rest = sizeof(object_dir);
+		else
+			object_dir[len - 1] = '/';
+	}
+	if (len + rest >= sizeof(object_dir)) {
+		object_dir[0] = '\0';
+		return;
+	}
+	memcpy(object_dir + len, info.dli_fname, rest);
+	object_dir[len + rest] = '\0';
+}
+
+void *real_open_beside(const char *name, const char *needs, const char *symbol, bool *apart)
+{
+	char path[sizeof(object_dir) + 64];
+	int kept_errno = errno;
+	void *object, *there, *found = NULL;
+
+	if (!object_dir[0] || strlen(name) >= 64)
+		return NULL;
+	strcpy(path, object_dir);
+	strcat(path, name);
+	there = dlopen(needs, RTLD_NOW | RTLD_NOLOAD);
+	if (there)
+		dlclose(there);
+	*apart = OPEN_APART && !there;
+	object = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE | OPEN_APART);
+	if (object) {
+		found = dlsym(object, symbol);
+		if (!found)
+			dlclose(object);
+	} else {
+		dlerror();
+	}
+	errno = kept_errno;
+	return found;
+}
+
 void real_resolve_all(void)
 {
+	find_object_dir();
 #define CALL(ret, name, nr, params, ...) look_up(#name, (void **)&real_##name);
 #define CALL_VA(ret, name, nr, params, last, ...) CALL(ret, name, nr, params)
 #include "calls.def"

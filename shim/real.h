@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/epoll.h>
@@ -40,6 +41,12 @@
 
 /* Looks every name up, so that no later call has to. Called once by init.c; may allocate. */
 void real_resolve_all(void);
+
+/*
+ * Opens the object `name` that lies beside this one and returns what its symbol stands for, or NULL; the object stays. *apart: it and what it needs
+ * were not there before, and call libc itself rather than our wrappers. May allocate.
+ */
+void *real_open_beside(const char *name, const char *needs, const char *symbol, bool *apart);
 
 /* The bare system call in libc's convention (-1 and errno): for wrappers that pass on what libc has no function for. */
 long raw_syscall(long nr, long a, long b, long c, long d, long e, long f);

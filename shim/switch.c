@@ -16,6 +16,7 @@
 #include "shim/conn.h"
 #include "shim/conn_end.h"
 #include "shim/diag.h"
+#include "shim/far.h"
 #include "shim/log.h"
 #include "shim/options.h"
 #include "shim/ready.h"
@@ -67,6 +68,13 @@ static void lane_refused(struct conn *c, enum reason why)
 /*
  * ---- Tx ----
  */
+
+/* What the peer's words say is not in our memory before a pump has put it there. */
+static void hear_words(struct conn *c)
+{
+	if (conn_is_far(c))
+		far_pump(c, 0);
+}
 
 void switch_announce(struct conn *c)
 {
@@ -133,6 +141,7 @@ int switch_before_send(struct conn *c, int fd)
 
 	switch ((enum tx_state)load_relaxed(&c->tx.state)) {
 	case TX_ANNOUNCED:
+		hear_words(c);
 		/* A frame to a receiver that has gone would draw the reset that the data is to draw. */
 		if (!lane_acked(c->link.tx.ctl, c->tx.announced_seq) || load_relaxed(&c->pinned) ||
 		    load_relaxed(&c->tx.gone_hint)) {
@@ -205,6 +214,7 @@ void switch_acknowledge(struct conn *c, int fd)
 	uint32_t seq;
 	int r;
 
+	hear_words(c);
 	if (load_relaxed(&c->rx.state) == RX_ACKED && lane_voided(ctl, c->rx.acked_seq))
 		conn_rx_set(c, RX_SEEK);
 	if (load_relaxed(&c->rx.state) != RX_SEEK || load_relaxed(&c->pinned) || c->rx.stash_len ||

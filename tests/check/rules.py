@@ -15,7 +15,7 @@ LONGEST = 600
 LAYERS = (
     ('floor', ('text', 'options', 'log', 'own_fd', 'real', 'signals', 'fdtab', 'frame', 'family', 'lane_lock', 'nego_msg',
                'nego_state', 'diag', 'calls_check', 'unwound')),
-    ('records', ('conn', 'guard', 'summary', 'stats_slots')),
+    ('records', ('conn', 'far', 'guard', 'summary', 'stats_slots')),
     ('moves', ('nego', 'switch', 'wait', 'ready', 'epoll', 'inherit', 'init')),
     ('wrappers', ('io_calls', 'msg_calls', 'sock_calls', 'sockopt_calls', 'fd_calls', 'proc_calls', 'exec_calls', 'stdio_calls',
                   'syscall_calls', 'sandbox_calls', 'jump_calls', 'ready_calls')),

@@ -36,35 +36,41 @@ static inline struct sockaddr_in far_address(uint16_t port)
 	return (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(port), .sin_addr = { htonl(0x0a090001) } };
 }
 
-static inline struct far_pair *far_open(uint32_t ring_bytes)
+/* What a rendezvous does. Each tells the other where held bytes are to be fetched. */
+static inline void far_join(struct ring_link *a, struct verbs_memory *of_a, struct ring_link *b, struct verbs_memory *of_b, uint32_t ring_bytes)
 {
-	struct far_pair *p = mmap(NULL, sizeof(*p), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	struct sockaddr_in local = far_address(1000), peer = far_address(2000);
 	struct verbs_attempt *dial, *offer;
 	size_t len;
 
-	assert_ptr_not_equal(p, MAP_FAILED);
 	assert_int_equal(verbs->offer(&offer, (struct sockaddr *)&local), VERBS_OK);
 	assert_int_equal(verbs->dial(&dial, (struct sockaddr *)&peer, (struct sockaddr *)&local), VERBS_OK);
 	assert_int_equal(verbs->step(dial), VERBS_ROUTED);
-	assert_int_equal(verbs->equip(dial, &p->a, ring_bytes, LANE_OF_CREATOR, &p->of_a), VERBS_OK);
-	assert_int_equal(verbs->ask(dial, &p->of_a, sizeof(p->of_a)), VERBS_OK);
+	assert_int_equal(verbs->equip(dial, a, ring_bytes, LANE_OF_CREATOR, of_a), VERBS_OK);
+	assert_int_equal(verbs->ask(dial, of_a, sizeof(*of_a)), VERBS_OK);
 	assert_int_equal(verbs->step(offer), VERBS_ASKED);
-	assert_memory_equal(verbs->message(offer, &len), &p->of_a, sizeof(p->of_a));
-	assert_int_equal(len, sizeof(p->of_a));
-	assert_int_equal(verbs->equip(offer, &p->b, ring_bytes, LANE_OF_ATTACHER, &p->of_b), VERBS_OK);
-	verbs->meet(offer, &p->of_a);
-	assert_int_equal(verbs->answer(offer, &p->of_b, sizeof(p->of_b)), VERBS_OK);
+	assert_memory_equal(verbs->message(offer, &len), of_a, sizeof(*of_a));
+	assert_int_equal(len, sizeof(*of_a));
+	assert_int_equal(verbs->equip(offer, b, ring_bytes, LANE_OF_ATTACHER, of_b), VERBS_OK);
+	verbs->meet(offer, of_a);
+	assert_int_equal(verbs->answer(offer, of_b, sizeof(*of_b)), VERBS_OK);
 	assert_int_equal(verbs->step(offer), VERBS_UP);
 	assert_int_equal(verbs->step(dial), VERBS_ANSWERED);
-	assert_memory_equal(verbs->message(dial, &len), &p->of_b, sizeof(p->of_b));
-	verbs->meet(dial, &p->of_b);
+	assert_memory_equal(verbs->message(dial, &len), of_b, sizeof(*of_b));
+	verbs->meet(dial, of_b);
 	verbs->end(dial);
 	verbs->end(offer);
-	/* Each tells the other where held bytes are to be fetched. */
-	assert_int_equal(verbs->pump(&p->a, 0), 0);
-	assert_int_equal(verbs->pump(&p->b, 0), 0);
-	assert_int_equal(verbs->pump(&p->a, 0), 0);
+	assert_int_equal(verbs->pump(a, 0), 0);
+	assert_int_equal(verbs->pump(b, 0), 0);
+	assert_int_equal(verbs->pump(a, 0), 0);
+}
+
+static inline struct far_pair *far_open(uint32_t ring_bytes)
+{
+	struct far_pair *p = mmap(NULL, sizeof(*p), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	assert_ptr_not_equal(p, MAP_FAILED);
+	far_join(&p->a, &p->of_a, &p->b, &p->of_b, ring_bytes);
 	return p;
 }
 

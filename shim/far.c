@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/* See far.h. */
+#include "shim/far.h"
+
+#include <errno.h>
+
+#include "shim/fdtab.h"
+#include "shim/log.h"
+#include "shim/own_fd.h"
+#include "shim/real.h"
+
+const struct verbs_table *far_engine;
+
+enum { NOT_TRIED, TRYING, TRIED };
+static _Atomic int tried;
+static bool forked;
+
+/* Which of the hidden descriptors are the libraries'. */
+static _Atomic uint64_t theirs[FDTAB_MAX / 64];
+
+static int hide(int fd)
+{
+	int number = own_fd_take(fd);
+
+	if (number >= 0)
+		fetch_or(&theirs[number / 64], UINT64_C(1) << number % 64);
+	return number;
+}
+
+static void reveal(int fd)
+{
+	if (fd >= 0 && (unsigned int)fd < FDTAB_MAX)
+		fetch_and(&theirs[fd / 64], ~(UINT64_C(1) << fd % 64));
+	own_fd_let_go(fd);
+}
+
+static const struct verbs_host host = { .hide = hide, .reveal = reveal };
+
+static const struct verbs_table *open_engine(void)
+{
+	bool apart = false;
+	const struct verbs_table *table = real_open_beside("libringway-verbs.so", "librdmacm.so.1", VERBS_TABLE_SYMBOL, &apart);
+
+	if (!table) {
+		log_info("libringway-verbs.so, libibverbs and librdmacm cannot all be opened");
+		return NULL;
+	}
+	if (table->abi != VERBS_ABI || table->bytes != sizeof(*table)) {
+		log_warn("libringway-verbs.so is of another version");
+		return NULL;
+	}
+	/* Libraries that call our wrappers must not meet closed numbers there. */
+	table->set_host(apart ? &host : NULL);
+	return table;
+}
+
+int far_load(enum reason *why)
+{
+	int before = NOT_TRIED;
+
+	*why = forked ? REASON_FORKED : REASON_NO_RDMA_CORE;
+	if (forked)
+		return -ENOSYS;
+	if (compare_exchange(&tried, &before, TRYING)) {
+		far_engine = open_engine();
+		store_release(&tried, TRIED);
+	} else if (load_acquire(&tried) == TRYING) {
+		return -EAGAIN;
+	}
+	return far_engine ? 0 : -ENOSYS;
+}
+
+void far_fork_child(void)
+{
+	/* Another thread of the parent was at it. */
+	if (load_relaxed(&tried) == TRYING)
+		store_relaxed(&tried, NOT_TRIED);
+	if (!far_engine)
+		return;
+	forked = true;
+	for (int fd = fdtab_next_hidden(0); fd >= 0; fd = fdtab_next_hidden((unsigned int)fd + 1))
+		if (load_relaxed(&theirs[fd / 64]) & UINT64_C(1) << fd % 64)
+			own_fd_close(fd);
+}
+
+void far_leave(struct conn *c)
+{
+	far_engine->leave(&c->link);
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RINGWAY_TESTS_FAR_BENCH_H
+#define RINGWAY_TESTS_FAR_BENCH_H
+
+/* conn_bench.h's two connections, linked as if they were on two hosts: the real engine over the double of verbs_fake.h. */
+
+#include "tests/unit/conn_bench.h"
+#include "tests/unit/verbs_fake.h"
+
+#define FAR_BENCH_RING 4096
+
+/* In place of bench_link(). */
+void bench_link_far(struct bench *b);
+/* In place of bench_close(): nothing of the device's is left. */
+void bench_close_far(struct bench *b);
+
+#endif
