@@ -18,7 +18,11 @@ struct iov_walk {
 	size_t nr;
 	size_t skip;	/* bytes of *iov that are done */
 	size_t left;	/* bytes to go, all in all */
+	bool holes;	/* some pieces lie in the first page: told when it is their turn */
 };
+
+/* The kernel moves at most this much in one call and ignores the rest. */
+#define IOV_MAX_BYTES ((size_t)0x7ffff000)
 
 /* Above it no program has memory that it did not ask for by address. */
 #if defined(__aarch64__)
@@ -27,20 +31,32 @@ struct iov_walk {
 #define USER_TOP (UINT64_C(1) << 47)
 #endif
 
+/* Beyond what a program can have: the kernel refuses such a range before it does anything. */
+static inline bool user_range_beyond(const void *at, size_t len)
+{
+	uintptr_t a = (uintptr_t)at;
+
+	return len && (a + len < a || a + len > USER_TOP);
+}
+
+static inline bool user_in_hole(const void *at)
+{
+	return (uintptr_t)at < 4096;
+}
+
 /*
  * Where no user memory can be: the first page, and above the user half. What lies between is touched, and where the kernel
  * would say EFAULT of an unmapped page the program gets the signal that its own access would have got.
  */
 static inline bool user_range_bad(const void *at, size_t len)
 {
-	uintptr_t a = (uintptr_t)at;
-
-	return len && (a < 4096 || a + len < a || a + len > USER_TOP);
+	return len && (user_in_hole(at) || user_range_beyond(at, len));
 }
 
-/* 0, -EMSGSIZE or -EINVAL as the kernel, -EFAULT. */
+/* 0, -EMSGSIZE or -EINVAL as the kernel, -EFAULT. Every length is looked at before any address. */
 static inline int iov_start(struct iov_walk *w, const struct iovec *iov, size_t nr)
 {
+	bool beyond = false, holes = false;
 	size_t total = 0;
 
 	if (nr > IOV_MAX)
@@ -50,16 +66,13 @@ static inline int iov_start(struct iov_walk *w, const struct iovec *iov, size_t 
 	for (size_t i = 0; i < nr; i++) {
 		if ((ssize_t)iov[i].iov_len < 0)
 			return -EINVAL;
-		if (user_range_bad(iov[i].iov_base, iov[i].iov_len))
-			return -EFAULT;
-		/* The kernel moves at most this much in one call and ignores the rest. */
-		if (iov[i].iov_len > 0x7ffff000 - total) {
-			total = 0x7ffff000;
-			break;
-		}
-		total += iov[i].iov_len;
+		beyond |= user_range_beyond(iov[i].iov_base, iov[i].iov_len);
+		holes |= iov[i].iov_len && user_in_hole(iov[i].iov_base);
+		total += iov[i].iov_len < IOV_MAX_BYTES - total ? iov[i].iov_len : IOV_MAX_BYTES - total;
 	}
-	*w = (struct iov_walk){ .iov = iov, .nr = nr, .left = total };
+	if (beyond)
+		return -EFAULT;
+	*w = (struct iov_walk){ .iov = iov, .nr = nr, .left = total, .holes = holes };
 	return 0;
 }
 
@@ -99,6 +112,20 @@ static inline void iov_skip(struct iov_walk *w, size_t len)
 		iov_advance(w, piece);
 		len -= piece;
 	}
+}
+
+/* Is there no memory for one of the bytes to go? */
+static inline bool iov_meets_hole(const struct iov_walk *walk)
+{
+	struct iov_walk w = *walk;
+	uint8_t *at;
+
+	if (likely(!w.holes))
+		return false;
+	for (size_t len; (len = iov_piece(&w, &at)); iov_advance(&w, len))
+		if (user_in_hole(at))
+			return true;
+	return false;
 }
 
 #define IOV_WINDOW 64

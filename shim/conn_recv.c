@@ -31,6 +31,10 @@ static ssize_t take_stash(struct conn *c, const struct iov_walk *walk, int flags
 	size_t done = 0;
 	uint8_t *at;
 
+	if (w.left > c->rx.stash_len)
+		w.left = c->rx.stash_len;
+	if (!(flags & MSG_TRUNC) && iov_meets_hole(&w))
+		return -EFAULT;
 	while (done < c->rx.stash_len) {
 		size_t len = iov_piece(&w, &at);
 
@@ -77,7 +81,7 @@ static ssize_t take_tcp(struct conn *c, int fd, const struct iov_walk *w, size_t
 	return n;
 }
 
-/* What the ring has; 0: nothing. */
+/* What the ring has; 0: nothing. -EFAULT: the program's memory; any other error is a lie. */
 static ssize_t take_ring(struct conn *c, const struct iov_walk *walk, int flags)
 {
 	struct ring_rx *rx = &c->link.rx;
@@ -91,6 +95,8 @@ static ssize_t take_ring(struct conn *c, const struct iov_walk *walk, int flags)
 		return avail;
 	if (w.left > (size_t)avail)
 		w.left = (size_t)avail;
+	if (!(flags & MSG_TRUNC) && iov_meets_hole(&w))
+		return -EFAULT;
 	for (size_t len; (len = iov_piece(&w, &at)); done += len) {
 		if (len > RING_STEP_BYTES)
 			len = RING_STEP_BYTES;
@@ -168,7 +174,7 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 
 	if (!ended || c->rx.proven) {
 		n = take_ring(c, w, flags);
-		if (n > 0)
+		if (n > 0 || n == -EFAULT)
 			return n;
 		if (n == 0 && !w->left && ring_rx_avail(&c->link.rx) > 0)
 			return 0;
@@ -181,7 +187,7 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 		if (load_relaxed(&c->rx.state) == RX_ENDED && !ended && c->rx.proven) {
 			/* The kernel has told the end: the tail is final now, and may have moved since we looked. */
 			n = take_ring(c, w, flags);
-			if (n > 0)
+			if (n > 0 || n == -EFAULT)
 				return n;
 		}
 	}
@@ -359,6 +365,6 @@ ssize_t conn_recv(struct conn *c, int fd, void *buf, size_t len, int flags)
 			return n;
 		}
 	}
-	iov = (struct iovec){ .iov_base = buf, .iov_len = len };
+	iov = (struct iovec){ .iov_base = buf, .iov_len = len < IOV_MAX_BYTES ? len : IOV_MAX_BYTES };
 	return conn_recv_iov(c, fd, &iov, 1, flags, NULL);
 }

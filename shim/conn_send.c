@@ -164,8 +164,12 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 	if (!w->left && !load_relaxed(&c->rx.dead))
 		return give_tcp(c, fd, w, flags, m);
 	n = conn_ring_check(c, fd);
-	if (n)
-		return n == RING_ORPHAN ? (ssize_t)w->left : n;
+	if (n < 0)
+		return n;
+	if (iov_meets_hole(w))
+		return -EFAULT;
+	if (n == RING_ORPHAN)
+		return (ssize_t)w->left;
 	n = give(c, fd, w, patient);
 	if (n < 0) {
 		lane_unlock(&c->tx.lock);
@@ -344,6 +348,9 @@ ssize_t conn_send(struct conn *c, int fd, const void *buf, size_t len, int flags
 			return (ssize_t)len;
 		}
 	}
-	iov = (struct iovec){ .iov_base = (void *)buf, .iov_len = len };
+	/* What no program has cannot be sent, where the kernel would find out on its way. */
+	if (user_range_beyond(buf, len))
+		return -EFAULT;
+	iov = (struct iovec){ .iov_base = (void *)buf, .iov_len = len < IOV_MAX_BYTES ? len : IOV_MAX_BYTES };
 	return conn_send_iov(c, fd, &iov, 1, flags, NULL);
 }

@@ -14,6 +14,9 @@ ssize_t __read_chk(int fd, void *buf, size_t len, size_t size);
 static NOINLINE ssize_t read_unpinned(int fd, void *buf, size_t len, struct conn *c)
 {
 	RETURN_IF_PLAIN_RX(c, fd, 0, real_read(fd, buf, len));
+	/* Looked at before it is cut to what a call can move; with recv() it is the other way round. */
+	if (user_range_beyond(buf, len))
+		return as_errno(-EFAULT);
 	return len ? as_errno(conn_recv(c, fd, buf, len, 0)) : 0;
 }
 

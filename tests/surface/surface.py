@@ -271,6 +271,8 @@ def cases(probes, work):
     for where in ("low", "high"):
         table["faults-" + where] = Case(probe("faults", where))
         table["faults-" + where + "-on-ring"] = Case(probe("faults", where), at_once, ring_used)
+    table["lengths"] = Case(probe("lengths"))
+    table["lengths-on-ring"] = Case(probe("lengths"), at_once, ring_used)
     for how in ("jump", "copies", "cancel"):
         table["leave-" + how] = Case(probe("leave", how))
         table["leave-" + how + "-on-ring"] = Case(probe("leave", how), at_once, ring_used)

@@ -89,7 +89,7 @@ static void kernel_would_refuse(void **state)
 		size_t nr;
 		int expected;
 	} rows[] = {
-		{ "null with a length", { NULL, 1 }, 1, -EFAULT },
+		{ "null with a length, in its turn", { NULL, 1 }, 1, 0 },
 		{ "null without", { NULL, 0 }, 1, 0 },
 		{ "minus one", { (void *)-1L, 1 }, 1, -EFAULT },
 		{ "kernel half", { (void *)0xffff800000000000, 8 }, 1, -EFAULT },
@@ -118,6 +118,30 @@ static void one_call_moves_so_much_at_most(void **state)
 	assert_int_equal(w.left, 0x7ffff000);
 }
 
+static void lengths_are_looked_at_before_addresses(void **state)
+{
+	struct iovec iov[] = { { memory, 0x7fffffff }, { (void *)-1L, 8 }, { memory, (size_t)-1 } };
+	struct iov_walk w = { 0 };
+
+	(void)state;
+	assert_int_equal(iov_start(&w, iov, 2), -EFAULT);
+	assert_int_equal(iov_start(&w, iov, 3), -EINVAL);
+}
+
+static void a_hole_is_met_where_bytes_go(void **state)
+{
+	struct iovec iov[] = { { memory, 4 }, { NULL, 0 }, { (void *)16, 4 } };
+	struct iov_walk w = { 0 };
+
+	(void)state;
+	assert_int_equal(iov_start(&w, iov, 3), 0);
+	assert_true(iov_meets_hole(&w));
+	w.left = 5;
+	assert_true(iov_meets_hole(&w));
+	w.left = 4;
+	assert_false(iov_meets_hole(&w));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -127,6 +151,8 @@ int main(void)
 		cmocka_unit_test(window_holds_so_many_pieces),
 		cmocka_unit_test(kernel_would_refuse),
 		cmocka_unit_test(one_call_moves_so_much_at_most),
+		cmocka_unit_test(lengths_are_looked_at_before_addresses),
+		cmocka_unit_test(a_hole_is_met_where_bytes_go),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+/* Lengths that no memory has, places where nothing is: as the kernel takes them, in its order. */
+#include "probe.h"
+
+#include <signal.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#define MINUS_ONE ((size_t)-1)
+#define VAST ((size_t)1 << 62)
+
+#define TRY(what) SAY("%s: " #what " %s\n", whose, outcome(what))
+
+/* The compiler is not to know what they are. */
+static void *volatile nowhere;
+static volatile size_t vast = VAST, minus_one = MINUS_ONE, long_one = 0x7ffffffff;
+static char bytes[64];
+
+static void arrives(int from, int to, size_t len)
+{
+	MUST(send(from, "0123456789abcdef", len, 0) == (ssize_t)len);
+	MUST(recv(to, bytes, len, MSG_PEEK | MSG_WAITALL) == (ssize_t)len);
+}
+
+static void lengths(const char *whose, int a, int b)
+{
+	struct iovec negative[2] = { { bytes, 4 }, { bytes, minus_one } }, too_much[2] = { { bytes, vast }, { bytes, vast } };
+	struct iovec far[3] = { { bytes, 0x7fffffff }, { bytes, 4 }, { (void *)(~0ul << 48), 4 } };
+	struct iovec far_negative[2] = { { (void *)(~0ul << 48), 4 }, { bytes, minus_one } };
+
+	TRY(write(a, bytes, minus_one));
+	TRY(write(a, bytes, vast));
+	TRY(write(a, nowhere, minus_one));
+	TRY(read(b, bytes, minus_one));
+	TRY(read(b, bytes, vast));
+	TRY(writev(a, negative, 2));
+	TRY(writev(a, too_much, 2));
+	TRY(writev(a, far, 3));
+	TRY(writev(a, far_negative, 2));
+	TRY(readv(b, negative, 2));
+	TRY(readv(b, too_much, 2));
+	TRY(readv(b, far, 3));
+	TRY(recv(b, bytes, minus_one, MSG_DONTWAIT));
+	arrives(a, b, 4);
+	TRY(recv(b, bytes, minus_one, MSG_DONTWAIT));
+	arrives(a, b, 4);
+	TRY(recv(b, bytes, vast, 0));
+	arrives(a, b, 4);
+	TRY(recvfrom(b, bytes, minus_one, MSG_DONTWAIT, NULL, NULL));
+	arrives(a, b, 4);
+	TRY(recv(b, bytes, 0x7fffffff, MSG_PEEK));
+	TRY(read(b, bytes, long_one));
+	TRY(recv(b, bytes, 10, MSG_DONTWAIT));
+}
+
+/* The kernel looks at a place when it has bytes for it. */
+static void places(const char *whose, int a, int b)
+{
+	struct iovec holes[2] = { { bytes, 4 }, { nowhere, 8 } };
+	struct msghdr m = { .msg_iov = holes, .msg_iovlen = 2 };
+
+	TRY(recv(b, nowhere, 4, MSG_DONTWAIT));
+	TRY(recv(b, nowhere, 4, MSG_TRUNC | MSG_DONTWAIT));
+	TRY(readv(b, holes, 0));
+	TRY(recvmsg(b, &m, MSG_DONTWAIT));
+	arrives(a, b, 16);
+	TRY(recv(b, nowhere, 4, 0));
+	TRY(recv(b, nowhere, 4, MSG_TRUNC | MSG_PEEK));
+	TRY(recv(b, nowhere, 4, MSG_TRUNC));
+	TRY(recvmsg(b, &m, 0));
+	TRY(recvmsg(b, &m, MSG_TRUNC));
+	TRY(recv(b, bytes, 10, MSG_DONTWAIT));
+	arrives(a, b, 4);
+	TRY(recvmsg(b, &m, MSG_DONTWAIT));
+	TRY(recv(b, bytes, 10, MSG_DONTWAIT));
+	TRY(send(a, nowhere, 4, MSG_NOSIGNAL));
+	TRY(sendmsg(a, &m, MSG_NOSIGNAL));
+	TRY(recv(b, bytes, 10, MSG_DONTWAIT));
+}
+
+static void all(const char *whose, int a, int b)
+{
+	lengths(whose, a, b);
+	places(whose, a, b);
+}
+
+int main(void)
+{
+	int a, b;
+
+	alarm(20);
+	signal(SIGPIPE, SIG_IGN);
+	a = tcp_pair(&b);
+	all("young", a, b);
+	ping_pong(a, b, 40);
+	all("busy", a, b);
+	ping_pong(a, b, 20);
+	/* Who may not send any more hears that first. */
+	MUST(shutdown(a, SHUT_WR) == 0);
+	places("shut", b, a);
+	SAY("shut: %s\n", outcome(send(a, nowhere, 4, MSG_NOSIGNAL)));
+	SAY("end: %s\n", outcome(recv(b, nowhere, 4, 0)));
+	SAY("end: %s\n", outcome(recv(b, nowhere, 4, MSG_TRUNC)));
+	return 0;
+}
