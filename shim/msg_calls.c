@@ -68,6 +68,9 @@ static ssize_t send_message(struct conn *c, int fd, const struct msghdr *m, int 
 {
 	int fault = header_fault(m);
 
+	/* A connected TCP socket ignores the address, but for one that cannot be read. */
+	if (!fault && m->msg_name && user_range_bad(m->msg_name, m->msg_namelen))
+		fault = -EFAULT;
 	return fault ? fault : conn_send_iov(c, fd, m->msg_iov, m->msg_iovlen, flags, m);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Lengths that no memory has, places where nothing is: as the kernel takes them, in its order. */
+/* Lengths that no memory has, places where nothing is, control messages of every kind: as the kernel takes them, in its order. */
 #include "probe.h"
 
+#include <netinet/udp.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/uio.h>
@@ -15,6 +16,12 @@
 static void *volatile nowhere;
 static volatile size_t vast = VAST, minus_one = MINUS_ONE, long_one = 0x7ffffffff;
 static char bytes[64];
+
+static void drain(int fd)
+{
+	while (recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
+		;
+}
 
 static void arrives(int from, int to, size_t len)
 {
@@ -78,10 +85,62 @@ static void places(const char *whose, int a, int b)
 	TRY(recv(b, bytes, 10, MSG_DONTWAIT));
 }
 
+/* One control message of `len` bytes in all, as it says of itself. */
+static long with_control(int fd, int level, int type, size_t says, size_t len)
+{
+	union {
+		char raw[256];
+		struct cmsghdr header;
+	} control = { .header = { .cmsg_len = says, .cmsg_level = level, .cmsg_type = type } };
+	struct iovec word = { "word", 4 };
+	struct msghdr m = { .msg_iov = &word, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = len };
+
+	return sendmsg(fd, &m, MSG_NOSIGNAL);
+}
+
+static void control(const char *whose, int a, int b)
+{
+	size_t whole = CMSG_LEN(sizeof(int));
+	struct iovec word = { "word", 4 };
+	struct msghdr m = { .msg_iov = &word, .msg_iovlen = 1, .msg_control = bytes, .msg_controllen = 0 };
+	struct mmsghdr two[2] = { { .msg_hdr = m }, { .msg_hdr = m } };
+
+	TRY(with_control(a, SOL_SOCKET, SCM_RIGHTS, whole, whole));
+	TRY(with_control(a, SOL_SOCKET, SCM_CREDENTIALS, whole, whole));
+	TRY(with_control(a, SOL_SOCKET, 77, whole, whole));
+	TRY(with_control(a, SOL_SOCKET, SO_TIMESTAMPING, whole, whole));
+	TRY(with_control(a, SOL_SOCKET, SO_MARK, whole - 1, whole));
+	TRY(with_control(a, IPPROTO_IP, 77, whole, whole));
+	TRY(with_control(a, IPPROTO_UDP, UDP_SEGMENT, whole, whole));
+	TRY(with_control(a, SOL_SOCKET, SCM_RIGHTS, 0, whole));
+	TRY(with_control(a, SOL_SOCKET, SCM_RIGHTS, 4, whole));
+	TRY(with_control(a, SOL_SOCKET, SCM_RIGHTS, whole + 100, whole));
+	TRY(with_control(a, SOL_SOCKET, 77, whole, 4));
+	drain(b);
+	m.msg_control = nowhere;
+	TRY(sendmsg(a, &m, 0));
+	m.msg_controllen = 20;
+	TRY(sendmsg(a, &m, 0));
+	m.msg_controllen = minus_one;
+	TRY(sendmsg(a, &m, 0));
+	m.msg_controllen = 0;
+	m.msg_name = nowhere;
+	m.msg_namelen = 16;
+	TRY(sendmsg(a, &m, 0));
+	m.msg_namelen = 0;
+	TRY(sendmsg(a, &m, 0));
+	memset(bytes, 0, sizeof(bytes));
+	two[1].msg_hdr.msg_controllen = 16;
+	TRY(sendmmsg(a, two, 2, 0));
+	TRY(sendmmsg(a, two + 1, 1, 0));
+	drain(b);
+}
+
 static void all(const char *whose, int a, int b)
 {
 	lengths(whose, a, b);
 	places(whose, a, b);
+	control(whose, a, b);
 }
 
 int main(void)
@@ -99,6 +158,8 @@ int main(void)
 	MUST(shutdown(a, SHUT_WR) == 0);
 	places("shut", b, a);
 	SAY("shut: %s\n", outcome(send(a, nowhere, 4, MSG_NOSIGNAL)));
+	SAY("shut: %s\n", outcome(with_control(a, SOL_SOCKET, 77, CMSG_LEN(4), CMSG_LEN(4))));
+	SAY("shut: %s\n", outcome(with_control(a, SOL_SOCKET, SCM_RIGHTS, CMSG_LEN(4), CMSG_LEN(4))));
 	SAY("end: %s\n", outcome(recv(b, nowhere, 4, 0)));
 	SAY("end: %s\n", outcome(recv(b, nowhere, 4, MSG_TRUNC)));
 	return 0;
