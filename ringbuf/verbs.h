@@ -99,6 +99,8 @@ struct verbs_table {
 	int (*attempt_fd)(const struct verbs_attempt *a);
 	enum verbs_step (*step)(struct verbs_attempt *a);
 	enum verbs_error (*attempt_error)(const struct verbs_attempt *a);
+	/* Does who dials come from this address? The port says nothing. */
+	bool (*asked_by)(const struct verbs_attempt *a, const struct sockaddr *peer);
 	const void *(*message)(const struct verbs_attempt *a, size_t *len);
 	/*
 	 * Makes what this end brings: a segment with rings of `ring_bytes`, registered; queues. `tx_lane` as in layout.h. `link` stays where it

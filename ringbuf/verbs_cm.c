@@ -6,6 +6,7 @@
  * The end that connected listens on the connection's own address and port, in RDMA's own port space; the end that accepted dials.
  */
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 
 #include "ringbuf/sys.h"
@@ -117,6 +118,18 @@ static const void *attempt_message(const struct verbs_attempt *a, size_t *len)
 {
 	*len = a->message_len;
 	return a->message;
+}
+
+static bool asked_by(const struct verbs_attempt *a, const struct sockaddr *peer)
+{
+	const struct sockaddr *from = a->id ? rdma_get_peer_addr(a->id) : NULL;
+
+	if (!from || from->sa_family != peer->sa_family)
+		return false;
+	if (peer->sa_family == AF_INET6)
+		return !memcmp(&((const struct sockaddr_in6 *)from)->sin6_addr, &((const struct sockaddr_in6 *)peer)->sin6_addr,
+			       sizeof(struct in6_addr));
+	return ((const struct sockaddr_in *)from)->sin_addr.s_addr == ((const struct sockaddr_in *)peer)->sin_addr.s_addr;
 }
 
 static enum verbs_step fail(struct verbs_attempt *a, enum verbs_error why)
@@ -339,6 +352,7 @@ const struct verbs_table ringway_verbs = {
 	.attempt_fd = attempt_fd,
 	.step = attempt_step,
 	.attempt_error = attempt_error,
+	.asked_by = asked_by,
 	.message = attempt_message,
 	.equip = equip,
 	.meet = meet,

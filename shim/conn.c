@@ -83,7 +83,7 @@ struct conn *conn_opened(enum conn_role role, bool nonblock)
 	store_release(&c->live, 1);
 	if (role == CONN_UNKNOWN)
 		conn_pin(c, REASON_ROLE_UNKNOWN);
-	else if (!(options.transports & TRANSPORT_BIT_SHM))
+	else if (!options.transports)
 		conn_pin(c, REASON_TRANSPORTS_NONE);
 	summary_add_connection();
 	return c;

@@ -18,7 +18,7 @@ static void put_le64(uint8_t *to, uint64_t v)
 }
 
 /* One round that spreads every input bit over the word; the constants are odd and have about half of their bits set. */
-static uint64_t mix(uint64_t state, uint64_t word)
+uint64_t frame_mix(uint64_t state, uint64_t word)
 {
 	state = (state ^ word) * UINT64_C(0x9fb21c651e98df25);
 	state ^= state >> 29;
@@ -30,13 +30,13 @@ void frame_make(uint8_t out[FRAME_SIZE], enum frame_type type, const uint64_t se
 		const uint64_t receiver_nonce[2], uint64_t pos)
 {
 	for (int half = 0; half < 2; half++) {
-		uint64_t h = mix(UINT64_C(0x52696e67776179) + (uint64_t)half, (uint64_t)type);
+		uint64_t h = frame_mix(UINT64_C(0x52696e67776179) + (uint64_t)half, (uint64_t)type);
 
-		h = mix(h, sender_nonce[half]);
-		h = mix(h, sender_nonce[1 - half]);
-		h = mix(h, receiver_nonce[half]);
-		h = mix(h, receiver_nonce[1 - half]);
-		put_le64(out + 16 + 8 * half, mix(h, pos));
+		h = frame_mix(h, sender_nonce[half]);
+		h = frame_mix(h, sender_nonce[1 - half]);
+		h = frame_mix(h, receiver_nonce[half]);
+		h = frame_mix(h, receiver_nonce[1 - half]);
+		put_le64(out + 16 + 8 * half, frame_mix(h, pos));
 	}
 	put_le32(out, FRAME_MAGIC);
 	put_le32(out + 4, (uint32_t)type);

@@ -22,6 +22,9 @@ enum frame_type {
 void frame_make(uint8_t out[FRAME_SIZE], enum frame_type type, const uint64_t sender_nonce[2],
 		const uint64_t receiver_nonce[2], uint64_t pos);
 
+/* A step of mixing a word into a state, of which every bit then depends on all that were mixed in. No MAC. */
+uint64_t frame_mix(uint64_t state, uint64_t word);
+
 /* Are the `len` bytes those of the frame from `offset` on? */
 bool frame_matches(const uint8_t expected[FRAME_SIZE], const uint8_t *got, size_t offset, size_t len);
 

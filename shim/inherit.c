@@ -12,6 +12,7 @@
 #include "shim/conn_use.h"
 #include "shim/epoll.h"
 #include "shim/family.h"
+#include "shim/far.h"
 #include "shim/guard.h"
 #include "shim/nego.h"
 #include "shim/own_fd.h"
@@ -87,6 +88,7 @@ void inherit_in_child(void)
 	stats_slots_in_child();
 	fd_fork_child();
 	nego_fork_child();
+	far_fork_child();
 	epoll_fork_child();
 	family_fork_child();
 	conn_fork_child();

@@ -15,6 +15,7 @@
 #include "shim/conn_holders.h"
 #include "shim/fdtab.h"
 #include "shim/log.h"
+#include "shim/nego_remote.h"
 #include "shim/nego_row.h"
 #include "shim/options.h"
 #include "shim/sandbox.h"
@@ -41,7 +42,7 @@ void nego_conn_init(struct nego_part *np)
 		.due_calls = options.after.calls,
 		.due_bytes = options.after.bytes ? options.after.bytes : NEGO_NEVER,
 	};
-	if (!(options.transports & TRANSPORT_BIT_SHM)) {
+	if (!options.transports) {
 		np->phase = NEGO_OVER;
 		np->due_calls = NEGO_NEVER;
 		np->due_bytes = NEGO_NEVER;
@@ -81,7 +82,7 @@ static void never_due(struct conn *c, enum nego_phase phase)
 /* Out of steps, and out of time too? */
 static bool spent(const struct nego_part *np)
 {
-	const struct patience *p = np->phase == NEGO_IDLE ? &patience_idle : &patience_holding;
+	const struct patience *p = np->phase == NEGO_IDLE || np->remote ? &patience_idle : &patience_holding;
 
 	return np->attempts >= p->steps && coarse_ns() - np->first_ns >= p->ns;
 }
@@ -101,6 +102,7 @@ static enum nego_outcome step(struct conn *c, int fd, enum reason *why)
 {
 	const struct sockaddr *local = &c->local.any, *peer = &c->peer.any;
 	bool connector = c->role == CONN_CONNECTED;
+	enum nego_outcome out;
 	struct nego_tuple t;
 
 	if (!connector && c->role != CONN_ACCEPTED) {
@@ -119,7 +121,15 @@ static enum nego_outcome step(struct conn *c, int fd, enum reason *why)
 		*why = REASON_NO_PEER;
 		return NEGO_FAILED;
 	}
-	return connector ? nego_offer_step(c, fd, &t, why) : nego_dial_step(c, fd, &t, why);
+	if (!(options.transports & TRANSPORT_BIT_SHM))
+		c->nego.remote = true;
+	if (!c->nego.remote) {
+		out = connector ? nego_offer_step(c, fd, &t, why) : nego_dial_step(c, fd, &t, why);
+		if (out != NEGO_FAILED || *why != REASON_NO_PEER || nego_row_of(c) || !nego_remote_may_be(&t))
+			return out;
+		c->nego.remote = true;
+	}
+	return nego_remote_step(c, fd, &t, why);
 }
 
 /* What a step came to; both locks are held. True: to be pinned for *why, once they are not. */
@@ -147,6 +157,7 @@ static bool settle(struct conn *c, enum nego_outcome out, enum reason *why)
 		}
 		break;
 	}
+	nego_remote_over(c, *why);
 	nego_row_drop(c);
 	never_due(c, NEGO_OVER);
 	return true;

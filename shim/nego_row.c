@@ -9,6 +9,8 @@
 #include "ringbuf/atomic.h"
 #include "ringbuf/sys.h"
 #include "shim/diag.h"
+#include "shim/far.h"
+#include "shim/nego_remote.h"
 #include "shim/own_fd.h"
 #include "shim/ready.h"
 
@@ -31,6 +33,7 @@ static void row_blank(struct nego_row *row)
 	row->next_silent = 0;
 	row->strangers = 0;
 	row->adopted = false;
+	row->attempt = NULL;
 	row->data_bell = -1;
 	row->room_bell = -1;
 	row->segment = (struct segment){ 0 };
@@ -112,7 +115,13 @@ void nego_row_drop(struct conn *c)
 
 	if (!row)
 		return;
+	nego_remote_drop(c, row);
 	nego_row_unequip(c, row);
+	row_release(c, row);
+}
+
+void nego_row_done(struct conn *c, struct nego_row *row)
+{
 	row_release(c, row);
 }
 
@@ -144,6 +153,8 @@ void nego_row_forget_all(void)
 /* The newest link that has said nothing is likeliest to speak next: its HELLO follows its connect(). */
 int nego_row_wait_fd(const struct nego_row *row)
 {
+	if (row->attempt)
+		return far_engine->attempt_fd(row->attempt);
 	for (uint32_t i = 0; i < NEGO_MAX_SILENT; i++) {
 		uint32_t at = (row->next_silent + NEGO_MAX_SILENT - 1 - i) % NEGO_MAX_SILENT;
 
@@ -206,8 +217,7 @@ static int bell_hide(int *bell, int fd)
 	return *bell < 0 ? *bell : 0;
 }
 
-/* c->link has a segment and two bells at low numbers. */
-static int equip(struct conn *c, struct nego_row *row, enum reason *why)
+int nego_row_equip(struct conn *c, struct nego_row *row, enum reason *why)
 {
 	int rc, rc2;
 
@@ -260,7 +270,7 @@ int nego_row_create(struct conn *c, struct nego_row *row, uint32_t ring_bytes, i
 		nego_link_blank(c);
 		return fd;
 	}
-	rc = equip(c, row, why);
+	rc = nego_row_equip(c, row, why);
 	if (rc) {
 		nego_row_unequip(c, row);
 		sys_close(fd);
@@ -279,7 +289,7 @@ int nego_row_attach(struct conn *c, struct nego_row *row, uint32_t ring_bytes, i
 		nego_link_blank(c);
 		return rc;
 	}
-	rc = equip(c, row, why);
+	rc = nego_row_equip(c, row, why);
 	if (rc)
 		nego_row_unequip(c, row);
 	return rc;

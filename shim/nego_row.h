@@ -17,9 +17,12 @@
 #include "shim/conn.h"
 #include "shim/nego.h"
 #include "shim/nego_msg.h"
+#include "shim/nego_remote_msg.h"
 
 /* Accepted links that have not introduced themselves. */
 #define NEGO_MAX_SILENT 4
+
+struct verbs_attempt;
 
 struct nego_row {
 	_Atomic uint32_t owner;	/* index + 1 of the connection, 0: free */
@@ -35,6 +38,9 @@ struct nego_row {
 	uint64_t nonce[2];
 	struct link_bells own;
 	bool adopted;		/* ready_adopt() was called for it */
+	/* Between hosts (nego_remote.c) all but the bells is the engine's. */
+	struct verbs_attempt *attempt;
+	struct nego_remote_self peer;	/* what the other end has said */
 };
 
 /* The outcome of one step. */
@@ -77,6 +83,14 @@ void nego_row_unequip(struct conn *c, struct nego_row *row);
 void nego_row_self(struct conn *c, const struct nego_row *row, struct nego_self *self);
 /* Takes the peer's half in, hands all of it to the connection and drops the row. */
 void nego_row_link(struct conn *c, struct nego_row *row, const struct nego_self *peer);
+
+/*
+ * c->link has a segment and two bells at low numbers: the bells hidden, a nonce, the connection adopted. 0, -EAGAIN, or -errno with the reason in *why;
+ * what there is by then is undone by unequip.
+ */
+int nego_row_equip(struct conn *c, struct nego_row *row, enum reason *why);
+/* conn_linked() has all of it. */
+void nego_row_done(struct conn *c, struct nego_row *row);
 
 /* Hides a descriptor just made, -errno passed through; `*holder` has its number, and follows it if it must move. */
 int nego_hide(int fd, int *holder);

@@ -31,6 +31,7 @@ struct nego_part {
 	uint32_t dials;		/* links dialled so far: bounds what a peer that never agrees can cost */
 	uint32_t phase;		/* enum nego_phase */
 	uint32_t slot;		/* row + 1 in the private table of the process that negotiates, 0: none */
+	uint32_t remote;	/* the peer is on another host, or is to be met as if it were */
 	uint32_t stalled;	/* the last poke found a lane in use: the wait fd is not worth waking for */
 };
 

@@ -129,6 +129,16 @@ static bool parse_spin(const char *value, int64_t *out)
 	return true;
 }
 
+static bool parse_patience(const char *value, unsigned int *out)
+{
+	uint64_t ms;
+
+	if (!parse_number(&value, 600000, &ms) || *value || ms < 10)
+		return false;
+	*out = (unsigned int)ms;
+	return true;
+}
+
 static bool parse_idle(const char *value, uint64_t *out)
 {
 	return parse_number(&value, UINT32_MAX, out) && !*value;

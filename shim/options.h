@@ -27,6 +27,7 @@ extern struct options {
 	unsigned int transports;
 	struct option_after after;
 	uint32_t ring_bytes; /* a power of two */
+	unsigned int patience_ms;
 	int64_t spin_us;     /* or OPTION_SPIN_AUTO */
 	uint64_t idle_s;
 	const char *rules_path;

@@ -30,6 +30,7 @@ struct seen {
 	bool locked;
 	bool few_fds;	/* there is room for `room` hidden ones */
 	int room;
+	void *engine;	/* the verbs engine's table; NULL: there is none */
 };
 extern struct seen seen;
 

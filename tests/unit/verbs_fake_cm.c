@@ -152,6 +152,7 @@ int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
 		n = new_id(l->id.channel);
 		n->id.verbs = fake_context();
 		n->other = f;
+		memcpy(&n->id.route.addr.dst_storage, &f->at, sizeof(f->at));
 		f->other = n;
 		struct fake_event *e = push(&l->id, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
 
