@@ -201,6 +201,7 @@ static int sleep_for(bool rx, size_t want)
 }
 
 static uint64_t sent, received;
+static uint64_t enough = UINT64_MAX; /* received so many, with which the peer says that it may go */
 
 static ssize_t put(size_t len)
 {
@@ -242,7 +243,7 @@ static void sleep_or_finish(bool rx)
 	if (dead) {
 		while (take(PIECE))
 			;
-		finish(sent, received, dead);
+		finish(sent, received, received == enough ? 0 : dead);
 	}
 }
 
@@ -326,7 +327,8 @@ static void part(uint64_t expected)
 		die("flush", r);
 	while (!put(1))
 		sleep_or_finish(false);
-	while (received < expected + 1)
+	enough = expected + 1;
+	while (received < enough)
 		if (!take(1))
 			sleep_or_finish(true);
 	/* The other one may have gone by now. */
