@@ -58,6 +58,7 @@ struct lane_tx {
 	_Atomic uint64_t room_seq;	/* the last full_seq after which room was seen */
 	uint64_t announced_pos;	/* S */
 	uint32_t announced_seq;
+	uint8_t fin_sent;	/* between hosts: the peer was told where this stream ends */
 	uint16_t voids;		/* announcements voided in a row */
 	uint16_t hold_at;	/* the next send is held when voids reaches this */
 	uint16_t hold_step;
@@ -88,6 +89,8 @@ struct lane_rx {
 	uint32_t acked_seq;
 	_Atomic uint32_t looks_skipped;	/* empty reads since the kernel's socket was last asked */
 	_Atomic uint32_t ends;	/* ends of stream and errors noticed: part of the edge count */
+	uint8_t fin_known;	/* between hosts: the peer has said where its stream ends */
+	uint64_t fin_pos;
 	_Atomic int32_t pending_errno;	/* an error that a look took from the kernel: told to the program once */
 	/* The beginning of what may be a frame, taken out of the kernel so that its socket is not readable for nothing. */
 	uint8_t stash_len;

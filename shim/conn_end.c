@@ -13,7 +13,9 @@
 
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
+#include "shim/conn_fin.h"
 #include "shim/conn_lock.h"
+#include "shim/far.h"
 #include "shim/fdtab.h"
 #include "shim/log.h"
 #include "shim/nego.h"
@@ -48,15 +50,31 @@ bool conn_look(struct conn *c, int fd)
 {
 	store_relaxed(&c->rx.looks_skipped, 0);
 	for (int i = 0; i < LOOK_FRAMES; i++) {
-		switch (frame_receive(c, fd, FRAME_PROBE, 0, NULL)) {
+		struct frame_due due = { FRAME_PROBE, 0, .or_fin = conn_is_far(c) };
+
+		switch (frame_receive(c, fd, &due, NULL)) {
 		case FRAME_TAKEN:
-			continue;
+			if (due.type != FRAME_FIN || conn_fin_came(c, due.pos))
+				continue;
+			conn_lied(c, fd, REASON_BAD_POSITION);
+			return true;
 		case FRAME_NOT_YET:
 			return false;
 		case FRAME_NONE:
 			conn_lied(c, fd, REASON_BAD_FRAME);
 			return true;
 		case FRAME_END:
+			if (conn_is_far(c) && !load_relaxed(&c->rx.pending_errno)) {
+				enum fin_sight sight = conn_fin_sight(c);
+
+				if (sight == FIN_MISSING)
+					return false;
+				if (sight == FIN_NEVER) {
+					conn_cut(c, fd, REASON_LINK_LOST);
+					return true;
+				}
+			}
+			fetch_add(&c->rx.ends, 1);
 			conn_take_rx_attention(c);
 			conn_rx_set(c, RX_ENDED);
 			conn_peer_ended(c);
@@ -73,7 +91,7 @@ bool conn_check_killed(struct conn *c, int fd)
 	/* The peer's words first: who takes one away has noted it before. */
 	if ((ring_rx_attention(&c->link.rx) | ring_tx_attention(&c->link.tx)) & WAKE_ATTN_KERNEL)
 		return false;
-	if (load_acquire(&c->rx.told_end) || load_acquire(&c->tx.gone_hint) || load_relaxed(&c->rx.dead) || !conn_tx_on_ring(c) ||
+	if (c->rx.fin_known || load_acquire(&c->rx.told_end) || load_acquire(&c->tx.gone_hint) || load_relaxed(&c->rx.dead) || !conn_tx_on_ring(c) ||
 	    !conn_tx_untaken(c))
 		return false;
 	store_relaxed(&c->rx.dead, 1);
@@ -113,15 +131,22 @@ void conn_end_lanes(struct conn *c, int fd)
 {
 	struct linger reset = { .l_onoff = 1, .l_linger = 0 };
 	unsigned len = sizeof(c->linger);
+	bool unread;
 
 	if (!load_relaxed(&c->linked))
 		return;
-	if (leaves_unread(c, fd)) {
+	if (conn_is_far(c))
+		far_pump(c, 0);
+	unread = leaves_unread(c, fd);
+	if (unread) {
 		c->linger_ours = !sys_getsockopt(fd, SOL_SOCKET, SO_LINGER, &c->linger, &len);
 		sys_setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 	}
 	ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
 	ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_KERNEL);
+	/* What this program writes after its FIN frame would follow that: the kernel refuses it. */
+	if (!unread && conn_fin_send(c, fd) == 0 && c->tx.fin_sent)
+		sys_call2(SYS_shutdown, fd, SHUT_WR);
 }
 
 void conn_unend_lanes(struct conn *c, int fd)
@@ -157,6 +182,8 @@ int conn_shutdown(struct conn *c, int fd, int how)
 	 */
 	if (locked && how != SHUT_RD && conn_is_linked(c))
 		ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
+	if (locked && how != SHUT_RD)
+		conn_fin_send(c, fd);
 	r = (int)sys_call2(SYS_shutdown, fd, how);
 	if (r == 0 && locked) {
 		if (how != SHUT_RD) {

@@ -336,7 +336,7 @@ static ssize_t splice_tcp(int pipe_fd, struct conn *c, int fd, size_t len, unsig
 		return -EAGAIN;
 	r = load_relaxed(&c->rx.pending_errno) ? -exchange(&c->rx.pending_errno, 0) : 0;
 	if (r == 0 && load_relaxed(&c->linked))
-		r = switch_before_send(c, fd);
+		r = switch_before_send(c, fd, NULL);
 	n = r;
 	if (r == 0 && may_block) {
 		sys_getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, &size);

@@ -206,7 +206,7 @@ static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags,
 		conn_take_tx_attention_locked(c);
 		if (!w->left && load_relaxed(&c->tx.state) != TX_FRAMING)
 			break;
-		r = switch_before_send(c, fd);
+		r = switch_before_send(c, fd, w);
 		if (r == 1)
 			return step_ring(c, fd, w, flags, m, patient);
 		if (r < 0)

@@ -43,6 +43,25 @@ void frame_make(uint8_t out[FRAME_SIZE], enum frame_type type, const uint64_t se
 	put_le64(out + 8, pos);
 }
 
+static uint64_t get_le(const uint8_t *from, unsigned bytes)
+{
+	uint64_t v = 0;
+
+	for (unsigned i = 0; i < bytes; i++)
+		v |= (uint64_t)from[i] << (8 * i);
+	return v;
+}
+
+uint32_t frame_type_of(const uint8_t *bytes, size_t len)
+{
+	return len < 8 ? 0 : (uint32_t)get_le(bytes + 4, 4);
+}
+
+uint64_t frame_pos_of(const uint8_t *bytes, size_t len)
+{
+	return len < 16 ? 0 : get_le(bytes + 8, 8);
+}
+
 bool frame_matches(const uint8_t expected[FRAME_SIZE], const uint8_t *got, size_t offset, size_t len)
 {
 	return offset <= FRAME_SIZE && len <= FRAME_SIZE - offset && memcmp(expected + offset, got, len) == 0;

@@ -10,11 +10,15 @@
 
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
 #include "shim/conn_end.h"
+#include "shim/conn_fin.h"
+#include "shim/conn_iov.h"
+#include "shim/conn_lock.h"
 #include "shim/diag.h"
 #include "shim/far.h"
 #include "shim/log.h"
@@ -69,17 +73,33 @@ static void lane_refused(struct conn *c, enum reason why)
  * ---- Tx ----
  */
 
-/* What the peer's words say is not in our memory before a pump has put it there. */
-static void hear_words(struct conn *c)
+/*
+ * What the peer's words say is not in our memory before a pump has put it there. 0; -ESRCH: in this process it never is; -errno of a dead
+ * link.
+ */
+static int hear_words(struct conn *c)
 {
-	if (conn_is_far(c))
-		far_pump(c, 0);
+	return conn_is_far(c) ? far_pump(c, 0) : 0;
+}
+
+static bool is_lost(int heard)
+{
+	return heard < 0 && heard != -ESRCH;
 }
 
 void switch_announce(struct conn *c)
 {
+	int r;
+
 	if (load_relaxed(&c->tx.state) != TX_SEEK || !load_relaxed(&c->linked) || load_relaxed(&c->pinned) ||
 	    load_relaxed(&c->tx.in_calls) || load_relaxed(&c->tx.gone_hint))
+		return;
+	r = hear_words(c);
+	if (is_lost(r)) {
+		lane_refused(c, REASON_LINK_LOST);
+		conn_tx_set(c, TX_PINNED);
+	}
+	if (r < 0)
 		return;
 	c->tx.announced_pos = load_relaxed(&c->tx.tcp_bytes);
 	if (++c->tx.announced_seq == 0)
@@ -90,12 +110,51 @@ void switch_announce(struct conn *c)
 	ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_WORDS);
 }
 
-static void withdraw(struct conn *c, enum tx_state to)
+/* Could these bytes be the beginning of the frame that the receiver awaits? */
+static bool looks_like_frame(const struct conn *c, const struct iov_walk *walk)
+{
+	uint8_t frame[FRAME_SIZE], *at;
+	struct iov_walk w;
+	size_t done = 0;
+
+	if (!walk)
+		return true;
+	w = *walk;
+	frame_make(frame, FRAME_SWITCH, c->nonce, c->peer_nonce, c->tx.announced_pos);
+	for (size_t len; done < FRAME_SIZE && (len = iov_piece(&w, &at)); iov_advance(&w, len)) {
+		if (len > FRAME_SIZE - done)
+			len = FRAME_SIZE - done;
+		if (!frame_matches(frame, at, done, len))
+			return false;
+		done += len;
+	}
+	return true;
+}
+
+/*
+ * 0, or -errno. Between hosts the receiver decides by the bytes, and needs the word where they could be a frame's: then it must have it. Where
+ * that cannot be known any more, neither can what it takes them for.
+ */
+static int withdraw(struct conn *c, int fd, enum tx_state to, const struct iov_walk *w)
 {
 	lane_void(c->link.tx.ctl, c->tx.announced_seq);
 	if (c->tx.voids < UINT16_MAX)
 		c->tx.voids++;
 	conn_tx_set(c, to);
+	if (!conn_is_far(c))
+		return 0;
+	if (!looks_like_frame(c, w)) {
+		far_pump(c, 0);
+		return 0;
+	}
+	if (!far_engine->flush(&c->link, (int)options.patience_ms))
+		return 0;
+	if (conn_lock_rx(c) == 0) {
+		conn_cut(c, fd, REASON_LINK_LOST);
+		store_relaxed(&c->rx.pending_errno, 0);
+		lane_unlock(&c->rx.lock);
+	}
+	return -ECONNRESET;
 }
 
 /*
@@ -135,29 +194,27 @@ int switch_finish_frame(struct conn *c, int fd)
 	return 0;
 }
 
-int switch_before_send(struct conn *c, int fd)
+int switch_before_send(struct conn *c, int fd, const struct iov_walk *w)
 {
 	int r;
 
 	switch ((enum tx_state)load_relaxed(&c->tx.state)) {
 	case TX_ANNOUNCED:
-		hear_words(c);
+		if (is_lost(hear_words(c))) {
+			lane_refused(c, REASON_LINK_LOST);
+			return withdraw(c, fd, TX_PINNED, w);
+		}
 		/* A frame to a receiver that has gone would draw the reset that the data is to draw. */
 		if (!lane_acked(c->link.tx.ctl, c->tx.announced_seq) || load_relaxed(&c->pinned) ||
-		    load_relaxed(&c->tx.gone_hint)) {
-			withdraw(c, TX_SEEK);
-			return 0;
-		}
+		    load_relaxed(&c->tx.gone_hint))
+			return withdraw(c, fd, TX_SEEK, w);
 		r = check_counts(c, fd, true);
 		if (r == -EPROTO) {
 			lane_refused(c, REASON_COUNT_MISMATCH);
-			withdraw(c, TX_PINNED);
-			return 0;
+			return withdraw(c, fd, TX_PINNED, w);
 		}
-		if (r < 0) {
-			withdraw(c, TX_SEEK);
-			return 0;
-		}
+		if (r < 0)
+			return withdraw(c, fd, TX_SEEK, w);
 		c->tx.rest_done = 0;
 		conn_tx_set(c, TX_FRAMING);
 		/* fall through */
@@ -192,8 +249,9 @@ bool switch_stay_tx(struct conn *c)
 	case TX_SEEK:
 		return conn_tx_set(c, TX_PINNED);
 	case TX_ANNOUNCED:
-		withdraw(c, TX_PINNED);
-		return true;
+		lane_void(c->link.tx.ctl, c->tx.announced_seq);
+		/* What will be sent is not known: where the word may not have come, the next send finds the announcement standing. */
+		return (!conn_is_far(c) || far_engine->flush(&c->link, (int)options.patience_ms) == 0) && conn_tx_set(c, TX_PINNED);
 	case TX_FRAMING:
 	case TX_RING:
 	case TX_ORPHAN:
@@ -214,11 +272,17 @@ void switch_acknowledge(struct conn *c, int fd)
 	uint32_t seq;
 	int r;
 
-	hear_words(c);
+	r = hear_words(c);
 	if (load_relaxed(&c->rx.state) == RX_ACKED && lane_voided(ctl, c->rx.acked_seq))
 		conn_rx_set(c, RX_SEEK);
 	if (load_relaxed(&c->rx.state) != RX_SEEK || load_relaxed(&c->pinned) || c->rx.stash_len ||
 	    load_relaxed(&c->rx.in_calls))
+		return;
+	if (is_lost(r)) {
+		lane_refused(c, REASON_LINK_LOST);
+		conn_rx_set(c, RX_PINNED);
+	}
+	if (r < 0)
 		return;
 	seq = lane_announced(ctl, &at);
 	if (!seq || seq == c->rx.acked_seq || lane_voided(ctl, seq) || at < load_relaxed(&c->rx.tcp_bytes))
@@ -257,11 +321,28 @@ static bool peer_has_ended(struct conn *c, int fd)
 	return !load_relaxed(&c->rx.shut) || diag_peer_ended(fd);
 }
 
-enum frame_sight frame_receive(struct conn *c, int fd, enum frame_type type, uint64_t pos, bool (*is_data)(struct conn *c))
+/* Are these bytes the frame that is due, as far as they go? Where a FIN ends is known from itself alone. */
+static bool frame_agrees(struct conn *c, struct frame_due *due, const uint8_t *bytes, size_t len)
 {
-	uint8_t expected[FRAME_SIZE], got[FRAME_SIZE];
+	uint8_t expected[FRAME_SIZE];
+
+	if (due->or_fin && frame_type_of(bytes, len) == FRAME_FIN) {
+		due->type = FRAME_FIN;
+		due->pos = frame_pos_of(bytes, len);
+		if (len < 16)
+			len = 8;
+	} else if (due->or_fin && len < 8) {
+		len = len < 4 ? len : 4;
+	}
+	frame_make(expected, due->type, c->peer_nonce, c->nonce, due->pos);
+	return frame_matches(expected, bytes, 0, len);
+}
+
+enum frame_sight frame_receive(struct conn *c, int fd, struct frame_due *due, bool (*is_data)(struct conn *c))
+{
+	uint8_t bytes[FRAME_SIZE];
 	size_t have = c->rx.stash_len;
-	ssize_t n = sys_recvfrom(fd, got, FRAME_SIZE - have, MSG_PEEK | MSG_DONTWAIT, NULL, NULL);
+	ssize_t n = sys_recvfrom(fd, bytes + have, FRAME_SIZE - have, MSG_PEEK | MSG_DONTWAIT, NULL, NULL);
 
 	if (n == -EAGAIN || n == -EINTR || (n == 0 && !peer_has_ended(c, fd)))
 		return FRAME_NOT_YET;
@@ -270,11 +351,10 @@ enum frame_sight frame_receive(struct conn *c, int fd, enum frame_type type, uin
 		if (n < 0)
 			conn_set_pending(c, (int)-n);
 		c->rx.stash_len = 0;
-		fetch_add(&c->rx.ends, 1);
 		return FRAME_END;
 	}
-	frame_make(expected, type, c->peer_nonce, c->nonce, pos);
-	if (!frame_matches(expected, got, have, (size_t)n))
+	memcpy(bytes, c->rx.stash, have);
+	if (!frame_agrees(c, due, bytes, have + (size_t)n))
 		return FRAME_NONE;
 	if (have + (size_t)n < FRAME_SIZE && is_data && is_data(c))
 		return FRAME_NONE;
@@ -290,12 +370,15 @@ enum frame_sight frame_receive(struct conn *c, int fd, enum frame_type type, uin
 /* Asked after the bytes at S were seen: what the sender of a voided announcement wrote there, it wrote after the void. */
 static bool announcement_is_void(struct conn *c)
 {
+	hear_words(c);
 	return lane_voided(c->link.rx.ctl, c->rx.acked_seq);
 }
 
 enum switch_take switch_take(struct conn *c, int fd)
 {
-	switch (frame_receive(c, fd, FRAME_SWITCH, c->rx.cap_pos, announcement_is_void)) {
+	struct frame_due due = { FRAME_SWITCH, c->rx.cap_pos };
+
+	switch (frame_receive(c, fd, &due, announcement_is_void)) {
 	case FRAME_TAKEN:
 		c->rx.proven = 1;
 		conn_rx_set(c, RX_RING);
@@ -304,12 +387,14 @@ enum switch_take switch_take(struct conn *c, int fd)
 	case FRAME_NOT_YET:
 		return TAKE_WAIT;
 	case FRAME_END:
+		fetch_add(&c->rx.ends, 1);
 		conn_rx_set(c, RX_ENDED);
 		return TAKE_END;
 	case FRAME_NONE:
 		break;
 	}
-	if (!announcement_is_void(c)) {
+	/* Between hosts the void may come after the data that it tells of. */
+	if (!announcement_is_void(c) && !conn_is_far(c)) {
 		log_warn("connection %u: the bytes at the announced offset are no frame", c->index);
 		lane_refused(c, REASON_BAD_FRAME);
 	}

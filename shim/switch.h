@@ -21,10 +21,11 @@ struct conn;
 void switch_announce(struct conn *c);
 
 /*
- * Before program data goes out. 0: send over TCP (an announcement that stood was voided); 1: the lane is on the ring;
+ * Before program data goes out, which is `w`, or NULL where it cannot be looked at. 0: send over TCP (an announcement that stood was voided); 1: the lane is on the ring;
  * -EAGAIN: the rest of a frame does not fit into the socket yet; other -errno from the kernel.
  */
-int switch_before_send(struct conn *c, int fd);
+struct iov_walk;
+int switch_before_send(struct conn *c, int fd, const struct iov_walk *w);
 
 /* A frame that was begun is finished: 0 (also where none is owed), -EAGAIN, -errno. */
 int switch_finish_frame(struct conn *c, int fd);
@@ -64,7 +65,14 @@ enum frame_sight {
 	FRAME_END,	/* end of stream, or an error, now in pending_errno */
 };
 
+/* Which frame may come; `or_fin`: or a FIN, and then type and pos say so. */
+struct frame_due {
+	enum frame_type type;
+	uint64_t pos;
+	bool or_fin;
+};
+
 /* Looks for one frame in the socket. `is_data` may say that its mere beginning is none; NULL: it never is. */
-enum frame_sight frame_receive(struct conn *c, int fd, enum frame_type type, uint64_t pos, bool (*is_data)(struct conn *c));
+enum frame_sight frame_receive(struct conn *c, int fd, struct frame_due *due, bool (*is_data)(struct conn *c));
 
 #endif

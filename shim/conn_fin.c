@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* See conn_fin.h. */
+#include "shim/conn_fin.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "ringbuf/sys.h"
+#include "shim/conn_end.h"
+#include "shim/conn_probe.h"
+#include "shim/far.h"
+#include "shim/log.h"
+#include "shim/options.h"
+#include "shim/ready.h"
+
+#define MORE_ROOM 4096	/* in the socket's buffer, for frames */
+
+/* The peer may not have read what was sent before the switch. */
+static int wait_for_room(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLOUT };
+	struct timespec t = { .tv_sec = options.patience_ms / 1000, .tv_nsec = options.patience_ms % 1000 * 1000000L };
+	long nr = sys_call5(SYS_ppoll, &p, 1, &t, NULL, 8);
+
+	return nr > 0 || nr == -EINTR ? 0 : nr ? (int)nr : -ETIMEDOUT;
+}
+
+static void widen(int fd)
+{
+	unsigned size = sizeof(int);
+	int room = 0;
+
+	/* What is told is twice what is to be set. */
+	if (sys_getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, &size) == 0) {
+		room = room / 2 + MORE_ROOM;
+		sys_setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+	}
+}
+
+static int send_whole(int fd, const uint8_t *bytes, size_t len)
+{
+	bool widened = false;
+	size_t done = 0;
+
+	while (done < len) {
+		ssize_t n = sys_sendto(fd, bytes + done, len - done, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+		int r = n < 0 ? (int)n : 0;
+
+		if (r == -EAGAIN && !widened) {
+			widen(fd);
+			widened = true;
+			continue;
+		}
+		if (r == -EAGAIN)
+			r = wait_for_room(fd);
+		if (r < 0)
+			return r;
+		done += n > 0 ? (size_t)n : 0;
+	}
+	return 0;
+}
+
+int conn_fin_send(struct conn *c, int fd)
+{
+	uint8_t frame[FRAME_SIZE];
+	int r;
+
+	if (!conn_is_linked(c) || !conn_is_far(c) || load_relaxed(&c->tx.state) != TX_RING || c->tx.fin_sent)
+		return 0;
+	r = far_engine->flush(&c->link, (int)options.patience_ms);
+	while (!r && c->tx.probe_done) {
+		r = (int)conn_write_probe(c, fd);
+		if (r == -EAGAIN)
+			r = wait_for_room(fd);
+	}
+	if (!r) {
+		frame_make(frame, FRAME_FIN, c->nonce, c->peer_nonce, c->link.tx.tail_pos);
+		r = send_whole(fd, frame, FRAME_SIZE);
+	}
+	if (r < 0) {
+		log_info("connection %u: its end cannot be told (%m)", c->index, -r);
+		return r;
+	}
+	c->tx.fin_sent = 1;
+	return 0;
+}
+
+/* More than a ring can be ahead of no head of ours. */
+bool conn_fin_came(struct conn *c, uint64_t pos)
+{
+	if (c->rx.fin_known || pos - c->link.rx.head_pos > ring_rx_bytes(&c->link.rx))
+		return false;
+	c->rx.fin_pos = pos;
+	c->rx.fin_known = 1;
+	return true;
+}
+
+enum fin_sight conn_fin_sight(struct conn *c)
+{
+	bool dead;
+
+	if (!c->rx.fin_known)
+		return FIN_NEVER;
+	/* What had arrived before the link died has been published then. */
+	dead = far_pump(c, VERBS_EMPTY) < 0;
+	if (ring_rx_published(&c->link.rx) == (c->rx.fin_pos & TAIL_POS_MASK))
+		return FIN_REACHED;
+	return dead ? FIN_NEVER : FIN_MISSING;
+}
+
+void conn_cut(struct conn *c, int fd, enum reason why)
+{
+	if (load_relaxed(&c->rx.dead))
+		return;
+	log_info("connection %u: reset (%s)", c->index, reason_word(why));
+	store_relaxed(&c->reason, (uint8_t)why);
+	store_relaxed(&c->pinned, 1);
+	store_relaxed(&c->rx.dead, 1);
+	conn_set_pending(c, ECONNRESET);
+	if (load_relaxed(&c->rx.state) != RX_ENDED)
+		conn_rx_set(c, RX_ENDED);
+	sys_call2(SYS_shutdown, fd, SHUT_RDWR);
+	ready_changed(c);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RINGWAY_CONN_FIN_H
+#define RINGWAY_CONN_FIN_H
+
+/*
+ * The end of a stream that goes through the ring of another host (ringbuf/VERBS.md): the kernel's end of the TCP stream says nothing of bytes on
+ * the other road, so a FIN frame in front of it says where they end.
+ */
+
+#include "ringbuf/stats.h"
+#include "shim/conn.h"
+
+/*
+ * Tx lock held, the kernel's shutdown or close follows: waits until the peer's device has every byte, then writes the frame. Nothing is done where the
+ * lane is not on such a ring, or has told its end. 0, or -errno where it cannot be told, and the peer will see a reset.
+ */
+int conn_fin_send(struct conn *c, int fd);
+
+/* The peer's has come. False: it cannot be true. Rx lock held. */
+bool conn_fin_came(struct conn *c, uint64_t pos);
+
+enum fin_sight {
+	FIN_REACHED,	/* the last byte has arrived */
+	FIN_MISSING,	/* not yet, on a link that lives */
+	FIN_NEVER,	/* nothing was said of an end, or the link has died before it */
+};
+/* The kernel has told the end of the stream: has it all come? Rx lock held. */
+enum fin_sight conn_fin_sight(struct conn *c);
+
+/* Bytes are lost, or may be: the program sees a reset, once what has arrived is read. Rx lock held. */
+void conn_cut(struct conn *c, int fd, enum reason why);
+
+#endif

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT */
+/* How connections end whose rings lie on two hosts (ringbuf/VERBS.md). */
+#include "tests/unit/far_bench.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "ringbuf/sys.h"
+#include "shim/far.h"
+#include "shim/frame.h"
+#include "shim/options.h"
+
+static struct bench open_switched(void)
+{
+	struct bench b = bench_open();
+
+	bench_link_far(&b);
+	bench_switch(&b);
+	return b;
+}
+
+/* Until it says something else than "not yet". */
+static ssize_t receive(struct conn *c, int fd, char *buf, size_t len)
+{
+	ssize_t n = -EAGAIN;
+
+	for (int i = 0; i < 100 && n == -EAGAIN; i++) {
+		far_pump(c, VERBS_EMPTY);
+		n = conn_recv(c, fd, buf, len, 0);
+	}
+	return n;
+}
+
+static void assert_gets(struct conn *c, int fd, const char *text)
+{
+	char got[64] = "";
+
+	assert_int_equal(receive(c, fd, got, sizeof(got)), strlen(text));
+	assert_string_equal(got, text);
+}
+
+static ssize_t end_of(struct conn *c, int fd)
+{
+	char byte;
+
+	return receive(c, fd, &byte, 1);
+}
+
+static void the_last_byte_comes_before_the_end(void **state)
+{
+	struct bench b = open_switched();
+
+	assert_sends(b.a, b.a_fd, "the tail");
+	bench_close_a(&b);
+	assert_gets(b.b, b.b_fd, "the tail");
+	assert_int_equal(end_of(b.b, b.b_fd), 0);
+	assert_int_equal(end_of(b.b, b.b_fd), 0);
+	bench_close_far(&b);
+}
+
+static void one_direction_ends_and_the_other_goes_on(void **state)
+{
+	struct bench b = open_switched();
+
+	assert_sends(b.a, b.a_fd, "question");
+	assert_int_equal(conn_shutdown(b.a, b.a_fd, SHUT_WR), 0);
+	assert_gets(b.b, b.b_fd, "question");
+	assert_int_equal(end_of(b.b, b.b_fd), 0);
+	assert_int_equal(conn_send(b.a, b.a_fd, "x", 1, MSG_NOSIGNAL), -EPIPE);
+	assert_sends(b.b, b.b_fd, "answer");
+	assert_gets(b.a, b.a_fd, "answer");
+	bench_close_b(&b);
+	assert_int_equal(end_of(b.a, b.a_fd), 0);
+	bench_close_far(&b);
+}
+
+/* As the kernel of a process that was killed. */
+static void an_end_that_was_not_told_is_a_reset(void **state)
+{
+	struct bench b = open_switched();
+
+	assert_sends(b.a, b.a_fd, "some");
+	assert_int_equal(shutdown(b.a_fd, SHUT_WR), 0);
+	assert_gets(b.b, b.b_fd, "some");
+	assert_int_equal(end_of(b.b, b.b_fd), -ECONNRESET);
+	assert_int_equal(conn_send(b.b, b.b_fd, "x", 1, MSG_NOSIGNAL), -EPIPE);
+	assert_int_equal(b.b->reason, REASON_LINK_LOST);
+	bench_close_far(&b);
+}
+
+/* The device does nothing any more: what was sent cannot be known to have come, so no end is told. */
+static void an_end_behind_lost_bytes_is_a_reset(void **state)
+{
+	struct bench b = open_switched();
+
+	fake.by_hand = true;
+	options.patience_ms = 10;
+	assert_sends(b.a, b.a_fd, "lost");
+	bench_close_a(&b);
+	assert_int_equal(end_of(b.b, b.b_fd), -ECONNRESET);
+	options.patience_ms = 1000;
+	bench_close_far(&b);
+}
+
+/* A lane that is still on TCP ends as it always did. */
+static void a_lane_on_tcp_needs_no_word(void **state)
+{
+	struct bench b = bench_open();
+
+	bench_link_far(&b);
+	assert_sends(b.a, b.a_fd, "plain");
+	assert_int_equal(conn_shutdown(b.a, b.a_fd, SHUT_WR), 0);
+	assert_gets(b.b, b.b_fd, "plain");
+	assert_int_equal(end_of(b.b, b.b_fd), 0);
+	bench_close_far(&b);
+}
+
+static void what_is_left_unread_makes_a_reset(void **state)
+{
+	struct bench b = open_switched();
+
+	assert_sends(b.a, b.a_fd, "unread");
+	bench_close_b(&b);
+	assert_int_equal(end_of(b.a, b.a_fd), -ECONNRESET);
+	bench_close_far(&b);
+}
+
+/* A frame of the peer's about a position that cannot be. */
+static void an_end_too_far_off_is_a_lie(void **state)
+{
+	struct bench b = open_switched();
+	uint8_t frame[FRAME_SIZE];
+
+	frame_make(frame, FRAME_FIN, b.a->nonce, b.a->peer_nonce, b.b->link.rx.head_pos + FAR_BENCH_RING + 1);
+	assert_int_equal(send(b.a_fd, frame, FRAME_SIZE, 0), FRAME_SIZE);
+	assert_int_equal(shutdown(b.a_fd, SHUT_WR), 0);
+	assert_int_equal(end_of(b.b, b.b_fd), -ECONNRESET);
+	assert_int_equal(b.b->reason, REASON_BAD_POSITION);
+	bench_close_far(&b);
+}
+
+/* It comes in pieces, and behind a probe. */
+static void an_end_is_understood_however_it_is_cut(void **state)
+{
+	for (size_t cut = 1; cut < FRAME_SIZE; cut++) {
+		struct bench b = open_switched();
+		uint8_t frame[2 * FRAME_SIZE];
+
+		frame_make(frame, FRAME_PROBE, b.a->nonce, b.a->peer_nonce, 0);
+		frame_make(frame + FRAME_SIZE, FRAME_FIN, b.a->nonce, b.a->peer_nonce, b.a->link.tx.tail_pos);
+		assert_int_equal(send(b.a_fd, frame, FRAME_SIZE + cut, 0), FRAME_SIZE + cut);
+		for (int i = 0; i < 100; i++)
+			assert_nothing(b.b, b.b_fd);
+		assert_int_equal(send(b.a_fd, frame + FRAME_SIZE + cut, FRAME_SIZE - cut, 0), FRAME_SIZE - cut);
+		assert_int_equal(shutdown(b.a_fd, SHUT_WR), 0);
+		assert_int_equal(end_of(b.b, b.b_fd), 0);
+		bench_close_far(&b);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_last_byte_comes_before_the_end),
+		cmocka_unit_test(one_direction_ends_and_the_other_goes_on),
+		cmocka_unit_test(an_end_that_was_not_told_is_a_reset),
+		cmocka_unit_test(an_end_behind_lost_bytes_is_a_reset),
+		cmocka_unit_test(a_lane_on_tcp_needs_no_word),
+		cmocka_unit_test(what_is_left_unread_makes_a_reset),
+		cmocka_unit_test(an_end_too_far_off_is_a_lie),
+		cmocka_unit_test(an_end_is_understood_however_it_is_cut),
+	};
+
+	return cmocka_run_group_tests_name("far_ends", tests, bench_setup_group, NULL);
+}
