@@ -193,6 +193,9 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 	}
 	if (load_relaxed(&c->rx.state) == RX_ENDED)
 		return take_end(c, fd, w, flags, m);
+	/* Noted by a call that had something else to tell. */
+	if (unlikely(load_relaxed(&c->rx.pending_errno)))
+		return -exchange(&c->rx.pending_errno, 0);
 	if (ring_rx_may_trim(&c->link.rx))
 		ring_rx_trim(&c->link.rx, now_ns());
 	return load_relaxed(&c->rx.shut) ? 0 : -EAGAIN;
@@ -335,7 +338,7 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 			break;
 	}
 	/* Bytes first; an error that a later step met is the next call's. */
-	if (done && n < 0 && n != -EAGAIN && n != -EINTR && n != -EBADF && !(flags & MSG_PEEK))
+	if (done && n < 0 && n != -EAGAIN && n != -EINTR && n != -EBADF && n != -EFAULT && !(flags & MSG_PEEK))
 		conn_set_pending(c, (int)-n);
 	conn_call_ends(c, &sleep);
 	return done ? (ssize_t)done : n;

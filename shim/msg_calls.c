@@ -4,7 +4,9 @@
 #include <limits.h>
 #include <time.h>
 
+#include "ringbuf/sys.h"
 #include "shim/calls_common.h"
+#include "shim/conn_end.h"
 #include "shim/conn_iov.h"
 #include "shim/fd_conn.h"
 #include "shim/wait.h"
@@ -215,11 +217,22 @@ static ssize_t plain_recvmmsg(struct conn *c, int fd, enum plain_pass pass, stru
 	return got;
 }
 
+/* The kernel asks for the socket's error before it takes the first message, and forgets it by that. */
+static int take_error(struct conn *c, int fd)
+{
+	int err = exchange(&c->rx.pending_errno, 0);
+	unsigned int len = sizeof(err);
+
+	if (!err && sys_getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) < 0)
+		return 0;
+	return -err;
+}
+
 EXPORT int recvmmsg(int fd, struct mmsghdr *msgs, unsigned int nr_msgs, int flags, struct timespec *timeout)
 {
 	struct conn *c = conn_of(fd);
 	enum plain_pass pass;
-	int64_t end = WAIT_FOREVER;
+	int64_t end = 0, left = WAIT_FOREVER;
 	ssize_t n = 0;
 	unsigned int i;
 
@@ -233,20 +246,31 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *msgs, unsigned int nr_msgs, int flag
 		nr_msgs = VLEN_MAX;
 	if (timeout && user_range_bad(timeout, sizeof(*timeout)))
 		return (int)as_errno(-EFAULT);
+	if (timeout && !timespec_valid(timeout))
+		return (int)as_errno(-EINVAL);
 	if (timeout)
-		end = now_ns() + timeout->tv_sec * INT64_C(1000000000) + timeout->tv_nsec;
-	for (i = 0; i < nr_msgs; i++) {
+		end = now_ns() + ns_of_timespec(timeout);
+	if (!(flags & MSG_ERRQUEUE))
+		n = take_error(c, fd);
+	for (i = 0; i < nr_msgs && n >= 0; i++) {
 		n = recv_message(c, fd, &msgs[i].msg_hdr, flags & ~MSG_WAITFORONE);
 		if (n < 0)
 			break;
 		msgs[i].msg_len = (unsigned int)n;
 		/* As the kernel has it: the time-out is looked at between messages, never while one is waited for. */
-		if (now_ns() >= end) {
+		if (timeout) {
+			left = end - now_ns() > 0 ? end - now_ns() : 0;
+			*timeout = timespec_of(left);
+		}
+		if (left == 0 || msgs[i].msg_hdr.msg_flags & MSG_OOB) {
 			i++;
 			break;
 		}
 		if (flags & MSG_WAITFORONE)
 			flags |= MSG_DONTWAIT;
 	}
+	/* What has come is told by this call, the error by the next. */
+	if (i && n < 0 && n != -EAGAIN && n != -EINTR && n != -EBADF)
+		conn_set_pending(c, (int)-n);
 	return (int)as_errno(i ? (ssize_t)i : n);
 }

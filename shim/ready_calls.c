@@ -18,23 +18,20 @@
 #include "shim/real.h"
 #include "shim/wait.h"
 
-#define NS_PER_S 1000000000
-
 static int64_t ns_of_ms(int ms)
 {
 	return ms < 0 ? -1 : (int64_t)ms * 1000000;
 }
 
-static bool timespec_valid(const struct timespec *t)
+/* What the kernel has to refuse goes to the kernel. */
+static bool timeout_good(const struct timespec *t)
 {
-	return !t || (!user_range_bad(t, sizeof(*t)) && t->tv_sec >= 0 && t->tv_nsec >= 0 && t->tv_nsec < NS_PER_S);
+	return !t || (!user_range_bad(t, sizeof(*t)) && timespec_valid(t));
 }
 
-static int64_t ns_of_timespec(const struct timespec *t)
+static int64_t ns_of_timeout(const struct timespec *t)
 {
-	if (!t)
-		return -1;
-	return t->tv_sec > INT64_MAX / NS_PER_S - 1 ? INT64_MAX / 2 : t->tv_sec * NS_PER_S + t->tv_nsec;
+	return t ? ns_of_timespec(t) : -1;
 }
 
 /* glibc declares the array as written only; the compiler must not conclude that nothing in it may be read. */
@@ -57,9 +54,9 @@ EXPORT int poll(struct pollfd *fds, nfds_t nr_fds, int timeout)
 
 EXPORT int ppoll(struct pollfd *fds, nfds_t nr_fds, const struct timespec *timeout, const sigset_t *mask)
 {
-	if (!poll_is_ours(fds, nr_fds) || !timespec_valid(timeout))
+	if (!poll_is_ours(fds, nr_fds) || !timeout_good(timeout))
 		return real_ppoll(fds, nr_fds, timeout, mask);
-	return (int)as_errno(ready_poll(fds, nr_fds, ns_of_timespec(timeout), mask, false));
+	return (int)as_errno(ready_poll(fds, nr_fds, ns_of_timeout(timeout), mask, false));
 }
 
 EXPORT int __poll_chk(struct pollfd *fds, nfds_t nr_fds, int timeout, size_t size)
@@ -71,9 +68,9 @@ EXPORT int __poll_chk(struct pollfd *fds, nfds_t nr_fds, int timeout, size_t siz
 
 EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t nr_fds, const struct timespec *timeout, const sigset_t *mask, size_t size)
 {
-	if (!poll_is_ours(fds, nr_fds) || !timespec_valid(timeout) || size / sizeof(*fds) < nr_fds)
+	if (!poll_is_ours(fds, nr_fds) || !timeout_good(timeout) || size / sizeof(*fds) < nr_fds)
 		return real___ppoll_chk(fds, nr_fds, timeout, mask, size);
-	return (int)as_errno(ready_poll(fds, nr_fds, ns_of_timespec(timeout), mask, false));
+	return (int)as_errno(ready_poll(fds, nr_fds, ns_of_timeout(timeout), mask, false));
 }
 
 /* The kernel writes back what is left of the timeout, also after a failure. */
@@ -89,7 +86,7 @@ EXPORT int select(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, struct timeval
 	if (timeout) {
 		struct timespec t = { timeout->tv_sec + timeout->tv_usec / 1000000, timeout->tv_usec % 1000000 * 1000 };
 
-		ns = ns_of_timespec(&t);
+		ns = ns_of_timeout(&t);
 	}
 	began = now_ns();
 	n = ready_select(nr_fds, rd, wr, ex, ns, NULL);
@@ -106,9 +103,9 @@ EXPORT int select(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, struct timeval
 EXPORT int pselect(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *timeout, const sigset_t *mask)
 {
 	guard_test_cancel();
-	if (!guard_ready() || !timespec_valid(timeout) || !ready_select_concerns_us(nr_fds, rd, wr, ex))
+	if (!guard_ready() || !timeout_good(timeout) || !ready_select_concerns_us(nr_fds, rd, wr, ex))
 		return real_pselect(nr_fds, rd, wr, ex, timeout, mask);
-	return (int)as_errno(ready_select(nr_fds, rd, wr, ex, ns_of_timespec(timeout), mask));
+	return (int)as_errno(ready_select(nr_fds, rd, wr, ex, ns_of_timeout(timeout), mask));
 }
 
 /* ---- epoll --------------------------------------------------------------------------------------------------------- */
@@ -195,7 +192,7 @@ EXPORT int epoll_pwait(int epfd, struct epoll_event *events, int nr_events, int 
 EXPORT int epoll_pwait2(int epfd, struct epoll_event *events, int nr_events, const struct timespec *timeout,
 			const sigset_t *mask)
 {
-	if (!epoll_is_ours(epfd, events, nr_events) || !timespec_valid(timeout))
+	if (!epoll_is_ours(epfd, events, nr_events) || !timeout_good(timeout))
 		return real_epoll_pwait2(epfd, events, nr_events, timeout, mask);
-	return (int)as_errno(epoll_set_wait(epfd, events, nr_events, ns_of_timespec(timeout), mask));
+	return (int)as_errno(epoll_set_wait(epfd, events, nr_events, ns_of_timeout(timeout), mask));
 }

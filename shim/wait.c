@@ -27,7 +27,6 @@
 #include "shim/unwound.h"
 #include "shim/switch.h"
 
-#define SECOND_NS INT64_C(1000000000)
 #define BRIEFLY_NS 1000000
 #define HOLD_ASLEEP_NS 1000000
 #define HOLD_AWAKE_NS 200000
@@ -82,11 +81,6 @@ static short kernel_events(struct conn *c, enum wait_for what, int64_t *limit_ns
 		return POLLRDHUP;
 	*limit_ns = conn_probe_wait(c);
 	return 0;
-}
-
-static struct timespec timespec_of(int64_t ns)
-{
-	return (struct timespec){ .tv_sec = ns / SECOND_NS, .tv_nsec = ns % SECOND_NS };
 }
 
 /* What decides about EINTR, gathered before the sleep. */

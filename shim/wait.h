@@ -9,8 +9,27 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 struct conn;
+
+#define NS_PER_S INT64_C(1000000000)
+
+static inline bool timespec_valid(const struct timespec *t)
+{
+	return t->tv_sec >= 0 && t->tv_nsec >= 0 && t->tv_nsec < NS_PER_S;
+}
+
+/* More than fits is very long. */
+static inline int64_t ns_of_timespec(const struct timespec *t)
+{
+	return t->tv_sec > INT64_MAX / NS_PER_S - 1 ? INT64_MAX / 2 : t->tv_sec * NS_PER_S + t->tv_nsec;
+}
+
+static inline struct timespec timespec_of(int64_t ns)
+{
+	return (struct timespec){ .tv_sec = ns / NS_PER_S, .tv_nsec = ns % NS_PER_S };
+}
 
 enum wait_for {
 	WAIT_RX,	/* bytes, an end, an error */

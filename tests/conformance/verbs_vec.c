@@ -185,6 +185,28 @@ static int parse_count(const char *text)
 	return (int)count;
 }
 
+/* SHAPE or SHAPE/null, where the first piece of the last message is at a place where nothing is. */
+static void lay_out(struct actor *a, const char *text, int count, struct shape *shapes, struct mmsghdr *msgs)
+{
+	char copy[512], *hole;
+	size_t at = 0;
+
+	if (strlen(text) >= sizeof(copy))
+		bad_step("shape too long", text);
+	hole = strchr(strcpy(copy, text), '/');
+	if (hole)
+		*hole = 0;
+	for (int i = 0; i < count; i++) {
+		shapes[i] = parse_shape(a, copy, at);
+		at += shapes[i].span;
+		msgs[i].msg_hdr.msg_iov = shapes[i].iov;
+		msgs[i].msg_hdr.msg_iovlen = (size_t)shapes[i].nr;
+	}
+	bytes_mark(a->buf, at);
+	if (hole && count)
+		shapes[count - 1].iov[0].iov_base = NULL;
+}
+
 void verb_sendmmsg(struct actor *a, int argc, char **argv)
 {
 	struct name *name = name_find(a, argv[1]);
@@ -192,15 +214,12 @@ void verb_sendmmsg(struct actor *a, int argc, char **argv)
 	struct shape shapes[MAX_MSGS];
 	struct mmsghdr msgs[MAX_MSGS] = {0};
 	uint64_t pos = name->sent_pos;
-	size_t at = 0;
 
+	lay_out(a, argv[3], count, shapes, msgs);
 	for (int i = 0; i < count; i++) {
-		shapes[i] = parse_shape(a, argv[3], at);
-		shape_fill(a, name, &shapes[i], pos);
+		if (shapes[i].iov[0].iov_base)
+			shape_fill(a, name, &shapes[i], pos);
 		pos += shapes[i].bytes;
-		at += shapes[i].span;
-		msgs[i].msg_hdr.msg_iov = shapes[i].iov;
-		msgs[i].msg_hdr.msg_iovlen = (size_t)shapes[i].nr;
 	}
 	sent = CALL(sendmmsg(name->fd, msgs, (unsigned int)count, flags));
 	say_result(a, sent);
@@ -215,15 +234,8 @@ void verb_recvmmsg(struct actor *a, int argc, char **argv)
 	int count = parse_count(argv[2]), flags = (int)parse_rest(msg_words, argc, argv, 4), got;
 	struct shape shapes[MAX_MSGS];
 	struct mmsghdr msgs[MAX_MSGS] = {0};
-	size_t at = 0;
 
-	for (int i = 0; i < count; i++) {
-		shapes[i] = parse_shape(a, argv[3], at);
-		at += shapes[i].span;
-		msgs[i].msg_hdr.msg_iov = shapes[i].iov;
-		msgs[i].msg_hdr.msg_iovlen = (size_t)shapes[i].nr;
-	}
-	bytes_mark(a->buf, at);
+	lay_out(a, argv[3], count, shapes, msgs);
 	got = CALL(recvmmsg(fd_of(a, argv[1]), msgs, (unsigned int)count, flags, NULL));
 	say_result(a, got);
 	for (int i = 0; i < got; i++) {

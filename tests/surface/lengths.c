@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Lengths that no memory has, places where nothing is, control messages of every kind: as the kernel takes them, in its order. */
+/* Lengths that no memory has, places where nothing is, control messages of every kind, times: as the kernel takes them, in its order. */
 #include "probe.h"
 
 #include <netinet/udp.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/uio.h>
+#include <time.h>
 
 #define MINUS_ONE ((size_t)-1)
 #define VAST ((size_t)1 << 62)
@@ -136,8 +137,27 @@ static void control(const char *whose, int a, int b)
 	drain(b);
 }
 
+/* The time of recvmmsg(): what is wrong with it, and what is left of it. */
+static void times(const char *whose, int a, int b)
+{
+	struct timespec negative = { -1, 0 }, wrong = { 0, 1000000000 }, none = { 0, 0 }, hour = { 3600, 0 };
+	struct iovec word = { bytes, 4 };
+	struct mmsghdr two[2] = { { .msg_hdr = { .msg_iov = &word, .msg_iovlen = 1 } }, { .msg_hdr = { .msg_iov = &word, .msg_iovlen = 1 } } };
+
+	TRY(recvmmsg(b, two, 2, MSG_DONTWAIT, &negative));
+	TRY(recvmmsg(b, two, 2, MSG_DONTWAIT, &wrong));
+	TRY(recvmmsg(b, two, 2, MSG_DONTWAIT, &none));
+	arrives(a, b, 12);
+	TRY(recvmmsg(b, two, 2, 0, &none));
+	TRY(recvmmsg(b, two, 2, 0, &hour));
+	TRY(hour.tv_sec);
+	TRY(none.tv_sec + none.tv_nsec);
+	TRY(recv(b, bytes, 10, MSG_DONTWAIT));
+}
+
 static void all(const char *whose, int a, int b)
 {
+	times(whose, a, b);
 	lengths(whose, a, b);
 	places(whose, a, b);
 	control(whose, a, b);
