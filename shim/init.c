@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "ringbuf/sys.h"
+#include "shim/clock.h"
 #include "shim/conn.h"
 #include "shim/fd_conn.h"
 #include "shim/fdtab.h"
@@ -50,6 +51,7 @@ __attribute__((constructor)) static void start(int argc, char *argv[], char *env
 		return;
 	program_read_name(argc > 0 ? argv[0] : NULL);
 	real_resolve_all();
+	clock_use((int (*)(clockid_t, struct timespec *))real_of_libc("clock_gettime"));
 #define STEP(function, failure)                                                                                        \
 	if (step(function, failure) < 0)                                                                               \
 		return;

@@ -8,10 +8,10 @@
 #include "shim/nego.h"
 
 #include <errno.h>
-#include <time.h>
 
 #include "ringbuf/atomic.h"
 #include "ringbuf/sys.h"
+#include "shim/clock.h"
 #include "shim/conn_holders.h"
 #include "shim/fdtab.h"
 #include "shim/log.h"
@@ -47,14 +47,6 @@ void nego_conn_init(struct nego_part *np)
 		np->due_calls = NEGO_NEVER;
 		np->due_bytes = NEGO_NEVER;
 	}
-}
-
-static uint64_t coarse_ns(void)
-{
-	struct timespec ts = { 0 };
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
 static uint64_t calls_of(struct conn *c)

@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <gnu/lib-names.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/sendfile.h>
@@ -169,6 +170,17 @@ void *real_open_beside(const char *name, const char *needs, const char *symbol, 
 		dlerror();
 	}
 	errno = kept_errno;
+	return found;
+}
+
+void *real_of_libc(const char *name)
+{
+	void *libc = dlopen(LIBC_SO, RTLD_LAZY | RTLD_NOLOAD), *found = NULL;
+
+	if (libc) {
+		found = dlsym(libc, name);
+		dlclose(libc);
+	}
 	return found;
 }
 

@@ -48,6 +48,9 @@ void real_resolve_all(void);
  */
 void *real_open_beside(const char *name, const char *needs, const char *symbol, bool *apart);
 
+/* libc's own function of that name, whatever stands in front of it; NULL if there is none. Before main. */
+void *real_of_libc(const char *name);
+
 /* The bare system call in libc's convention (-1 and errno): for wrappers that pass on what libc has no function for. */
 long raw_syscall(long nr, long a, long b, long c, long d, long e, long f);
 

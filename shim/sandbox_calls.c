@@ -25,6 +25,6 @@ EXPORT int prctl(int option, ...)
 	/* Strict mode includes the other. */
 	if (result == 0 && ((option == PR_SET_SECCOMP && args[0] == SECCOMP_MODE_STRICT) ||
 			    (option == PR_SET_TSC && args[0] == PR_TSC_SIGSEGV)))
-		spin_lose_counter();
+		clock_lose_counter();
 	return result;
 }

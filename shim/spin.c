@@ -7,10 +7,10 @@
  * budget was preempted: there are more threads than CPUs, and spinning takes the CPU from the very thread that is waited for.
  */
 #include <sched.h>
-#include <time.h>
 
 #include "ringbuf/atomic.h"
 #include "ringbuf/sys.h"
+#include "shim/clock.h"
 #include "shim/options.h"
 #include "shim/wait.h"
 
@@ -36,25 +36,6 @@ static struct {
 	_Atomic uint32_t hits;		/* since next_skip last shrank */
 } spin;
 
-/* The processor's counter must not be read: libc reads it in the process to tell the time. */
-static _Atomic bool counter_lost;
-
-void spin_lose_counter(void)
-{
-	store_relaxed(&counter_lost, true);
-}
-
-int64_t now_ns(void)
-{
-	struct timespec t;
-
-	if (unlikely(load_relaxed(&counter_lost)))
-		sys_call2(SYS_clock_gettime, CLOCK_MONOTONIC, &t);
-	else
-		clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static uint32_t usable_cpus(void)
 {
 	uint64_t mask[128 / 8] = { 0 };
@@ -70,7 +51,7 @@ uint32_t spin_budget_ns(void)
 {
 	uint32_t skip;
 
-	if (unlikely(load_relaxed(&counter_lost)))
+	if (clock_counter_lost())
 		return 0;
 	if (options.spin_us != OPTION_SPIN_AUTO)
 		return options.spin_us > UINT32_MAX / 1000 ? UINT32_MAX : (uint32_t)options.spin_us * 1000;

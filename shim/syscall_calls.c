@@ -134,7 +134,7 @@ static long sandbox_call(const struct args *x)
 	}
 	result = pass(x);
 	if (result == 0 && x->nr == SYS_seccomp && x->a == SECCOMP_SET_MODE_STRICT)
-		spin_lose_counter();
+		clock_lose_counter();
 	return result;
 }
 

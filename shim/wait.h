@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "shim/clock.h"
+
 struct conn;
 
 #define NS_PER_S INT64_C(1000000000)
@@ -67,9 +69,6 @@ void wait_for_acknowledgement(struct conn *c, bool may_block);
 uint32_t spin_budget_ns(void);
 void spin_result(bool hit, uint32_t spent_ns);
 
-/* From now on reading the processor's counter is punished: no spinning, and the kernel is asked for the time. */
-void spin_lose_counter(void);
-
 /* Have waits been ending by spinning, so that a few looks more are worth their time? */
 bool spin_pays(void);
 
@@ -77,8 +76,5 @@ bool spin_pays(void);
 bool spin_until(bool (*ready)(void *arg), void *arg);
 /* The same for a `ready` that pauses by itself when there is nothing. */
 bool spin_until_relaxing(bool (*ready)(void *arg), void *arg);
-
-/* CLOCK_MONOTONIC, in nanoseconds. */
-int64_t now_ns(void);
 
 #endif

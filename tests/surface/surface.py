@@ -32,9 +32,10 @@ def run(argv, env, **kwargs):
 
 
 class Case:
-    def __init__(self, argv, options=None, check=None, env=None, compare=True, status=0):
+    def __init__(self, argv, options=None, check=None, env=None, compare=True, status=0, beside=None):
         self.argv, self.options, self.check, self.env = argv, options or {}, check, env or {}
         self.compare, self.status = compare, status
+        self.beside = beside    # an object preloaded after the shim in the enabled run
 
 
 class Failure(Exception):
@@ -231,6 +232,7 @@ def cases(probes, work):
         "seccomp-talk-only": Case(probe("cage", "talk-only"), {"after": "20"}, one_caged),
         "seccomp-strict": Case(probe("cage", "strict"), at_once | {"spin": "100000"}, ring_used_and_said("-9\n" * 20), compare=False),
         "no-counter": Case(probe("cage", "no-counter"), at_once, ring_used),
+        "clock-stands-still": Case(probe("still"), at_once, ring_used, beside=probes / "libstill.so"),
         "io-uring": Case(probe("cage", "io_uring"), at_once, counted("io-uring", 2)),
         "connect": Case(probe("connect")),
         "connect-on-ring": Case(probe("connect"), at_once, check=ring_used),
@@ -294,6 +296,8 @@ def main():
         dormant["LD_PRELOAD"] = preload_env(shim)["LD_PRELOAD"]
         options = {"summary": work / "summary", "log_file": work / "log"} | case.options
         enabled = preload_env(shim, **options) | case.env
+        if case.beside:
+            enabled["LD_PRELOAD"] += f":{case.beside}"
         try:
             if case.compare:
                 plain = run(case.argv, clean_env())
