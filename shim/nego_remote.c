@@ -10,9 +10,9 @@
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #include "ringbuf/atomic.h"
+#include "shim/clock.h"
 #include "shim/far.h"
 #include "shim/nego_remote_msg.h"
 #include "shim/options.h"
@@ -40,14 +40,6 @@ static struct silent_host {
 } silent_hosts[SILENT_HOSTS];
 /* Only tried: who finds it taken does without. */
 static _Atomic int silent_lock;
-
-static uint64_t coarse_ns(void)
-{
-	struct timespec ts = { 0 };
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 /* In the form that nego_tuple_make() gives an address, so that a mapped one is the one that it stands for. */
 static void peer_address(const struct conn *c, uint8_t out[16])
