@@ -217,6 +217,9 @@ def run_tests(jail, tally, phase):
 
     report = jail.run(f'{name}-tests', command + ['--num-processes', '2'], phase.limit, env, on_line)
     results = read_results(directory, seen)
+    unfinished = 'had not finished when its phase was stopped'
+    if report and not report['timed_out']:
+        unfinished = f'did not run: meson ended early, see {os.path.relpath(LOGS, TOP)}/{name}-tests.log'
     failed = []
     for test, full in expected.items():
         result, output = results.get(test, (None, ''))
@@ -226,7 +229,7 @@ def run_tests(jail, tally, phase):
             say(f'  skipped {full}: {output.strip().splitlines()[-1] if output.strip() else "no reason given"}')
             tally.skip(name, full)
         elif result is None or result == 'INTERRUPT':
-            tally.check(False, f'{name} {full}', 'had not finished when its phase was stopped')
+            tally.check(False, f'{name} {full}', unfinished)
         else:
             if output:
                 say('\n'.join('    | ' + line for line in output.splitlines()[-40:]))
