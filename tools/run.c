@@ -103,7 +103,7 @@ static int find_shim(char path[PATH_MAX])
 		if (realpath(candidate, path) && !access(path, R_OK))
 			return 0;
 	}
-	complain("cannot find %s: looked beside %s, in %s and in ../lib", SHIM, self, RINGWAY_LIBDIR);
+	complain("cannot find %s: from %s it was looked for in ../shim, in %s and in ../lib", SHIM, self, RINGWAY_LIBDIR);
 	return -1;
 }
 
@@ -148,15 +148,19 @@ static int set_preload(void)
 
 static int refuse_or_warn(const char *path)
 {
+	char interpreter[PATH_MAX];
 	const char *what;
+	enum target_kind kind = target_inspect(path, interpreter, &what);
+	const char *of = *interpreter ? ": its interpreter " : "";
 
-	switch (target_inspect(path, &what)) {
+	switch (kind) {
 	case TARGET_PRIVILEGED:
-		complain("%s %s: the dynamic linker preloads nothing into such a program, so Ringway cannot serve it", path, what);
+		complain("%s%s%s %s: the dynamic linker preloads nothing into such a program, so Ringway cannot serve it", path, of,
+			 interpreter, what);
 		return EXIT_NO_EXEC;
 	case TARGET_STATIC:
 	case TARGET_OTHER_CLASS:
-		complain("warning: %s %s: nothing can be preloaded into it, it runs without Ringway", path, what);
+		complain("warning: %s%s%s %s: nothing can be preloaded into it, it runs without Ringway", path, of, interpreter, what);
 		return EXIT_GOOD;
 	case TARGET_FINE:
 		break;
@@ -207,7 +211,7 @@ int command_run(int argc, char **argv)
 	case 0:
 		break;
 	case ENOENT:
-		complain("%s: no such command", argv[0]);
+		complain("%s: no such command", *argv[0] ? argv[0] : "\"\"");
 		return EXIT_NO_CMD;
 	default:
 		complain("%s: cannot be executed: %s", argv[0], strerror(EACCES));

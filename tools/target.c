@@ -97,9 +97,9 @@ static bool has_interpreter(int fd, const ElfW(Ehdr) *header)
 	return false;
 }
 
-static enum target_kind inspect(const char *path, const char **what, bool follow_script)
+/* `interpreter` is NULL for what is one itself: a script's interpreter is not followed further. */
+static enum target_kind inspect(const char *path, char *interpreter, const char **what)
 {
-	char interpreter[PATH_MAX];
 	union {
 		char text[PATH_MAX];
 		ElfW(Ehdr) elf;
@@ -125,8 +125,8 @@ static enum target_kind inspect(const char *path, const char **what, bool follow
 		return TARGET_FINE; /* executable but not readable: nothing is known against it */
 	if (read(fd, head.text, sizeof(head.text) - 1) < (ssize_t)sizeof(head.elf) || memcmp(head.text, ELFMAG, SELFMAG)) {
 		close(fd);
-		if (follow_script && script_interpreter(head.text, interpreter, sizeof(interpreter)))
-			return inspect(interpreter, what, false);
+		if (interpreter && script_interpreter(head.text, interpreter, PATH_MAX))
+			return inspect(interpreter, NULL, what);
 		return TARGET_FINE;
 	}
 	if (head.elf.e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32) || head.elf.e_machine != OWN_MACHINE) {
@@ -140,7 +140,8 @@ static enum target_kind inspect(const char *path, const char **what, bool follow
 	return kind;
 }
 
-enum target_kind target_inspect(const char *path, const char **what)
+enum target_kind target_inspect(const char *path, char interpreter[PATH_MAX], const char **what)
 {
-	return inspect(path, what, true);
+	*interpreter = 0;
+	return inspect(path, interpreter, what);
 }

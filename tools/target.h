@@ -16,7 +16,7 @@ enum target_kind {
 /* Where execvp() would find NAME. 0, or -ENOENT, or -EACCES when it is there but cannot be executed. */
 int target_find(const char *name, char path[PATH_MAX]);
 
-/* What PATH is; for a script, what its interpreter is. *WHAT is what to say of it ("is setuid", ...). */
-enum target_kind target_inspect(const char *path, const char **what);
+/* What PATH is; for a script, what its interpreter is, whose path is stored then (else ""). *WHAT is what to say of it ("is setuid", ...). */
+enum target_kind target_inspect(const char *path, char interpreter[PATH_MAX], const char **what);
 
 #endif

@@ -48,7 +48,7 @@ h.check(expect(0, 'run', 'echo', '-o', 'x', '--', 'y') == '-o x -- y\n', 'words 
 expect(42, 'run', 'sh', '-c', 'exit 42')
 expect(127, 'run', 'no-such-command', says='no-such-command')
 expect(127, 'run', './no-such-file', says='no-such-file')
-expect(127, 'run', '', says='no such command')
+expect(127, 'run', '', says='"": no such command')
 expect(126, 'run', '/etc/passwd', says='/etc/passwd')
 expect(126, 'run', h.temp, says='cannot be executed')
 expect(0, 'run', 'true', PATH='/nonexistent:/usr/bin:/bin')
@@ -78,7 +78,7 @@ if os.geteuid() == 0:
 with open(h.path('script'), 'w', encoding='ascii') as f:
     f.write(f'#! {h.path("suid")} x\n')
 os.chmod(h.path('script'), 0o755)
-expect(126, 'run', h.path('script'), says='setuid')
+expect(126, 'run', h.path('script'), says=f'its interpreter {h.path("suid")} is setuid')
 expect(0, 'run', STATIC, says='statically linked')
 with open(h.path('plain-script'), 'w', encoding='ascii') as f:
     f.write('exit 7\n')
