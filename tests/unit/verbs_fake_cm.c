@@ -61,13 +61,6 @@ struct rdma_event_channel *rdma_create_event_channel(void)
 	return &ch->channel;
 }
 
-void rdma_destroy_event_channel(struct rdma_event_channel *channel)
-{
-	close(channel->fd);
-	free(channel);
-	fake_made--;
-}
-
 static struct fake_id *new_id(struct rdma_event_channel *channel)
 {
 	struct fake_id *f = calloc(1, sizeof(*f));
@@ -101,6 +94,19 @@ int rdma_destroy_id(struct rdma_cm_id *id)
 	free(id);
 	fake_made--;
 	return 0;
+}
+
+void rdma_destroy_event_channel(struct rdma_event_channel *channel)
+{
+	struct fake_events *ch = (struct fake_events *)channel;
+
+	/* Who dialled and was never heard. */
+	for (; ch->head != ch->tail; ch->head++)
+		if (ch->queue[ch->head % EVENTS].event.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+			rdma_destroy_id(ch->queue[ch->head % EVENTS].event.id);
+	close(channel->fd);
+	free(channel);
+	fake_made--;
 }
 
 static size_t addr_bytes(const struct sockaddr *addr)
@@ -169,6 +175,10 @@ int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)
 {
 	struct fake_id *f = (struct fake_id *)id;
 
+	if (!f->other) {
+		errno = EINVAL;
+		return -1;
+	}
 	push_data(push(&f->other->id, RDMA_CM_EVENT_ESTABLISHED, 0), param->private_data, param->private_data_len);
 	push(id, RDMA_CM_EVENT_ESTABLISHED, 0);
 	((struct fake_qp *)id->qp)->peer = (struct fake_qp *)f->other->id.qp;
