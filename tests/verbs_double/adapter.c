@@ -2,6 +2,7 @@
 /* The adapter of this process, those of others, the locks in them, and the copying from one process's memory to another's. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -15,7 +16,7 @@
 #include "double.h"
 #include "ringbuf/sys.h"
 
-enum { PLACE_MAX = 65536 };
+enum { PLACE_MAX = 16384, HIDDEN_MAX = 2 * PLACE_MAX };
 
 struct adapter *own;
 
@@ -34,6 +35,7 @@ static struct ibv_context context;
 static struct far_adapter *fars;
 static struct far_adapter self;
 static struct double_lock fars_lock;
+static _Atomic uint64_t hidden[HIDDEN_MAX / 64];
 
 static void *shared(int fd)
 {
@@ -270,8 +272,36 @@ int hide_fd(int fd)
 	if (limit.rlim_cur > PLACE_MAX)
 		limit.rlim_cur = PLACE_MAX;
 	high = (int)sys_fcntl(fd, F_DUPFD_CLOEXEC, (long)(limit.rlim_cur - limit.rlim_cur / 4));
-	if (high < 0)
+	if (high < 0 || high >= HIDDEN_MAX) {
+		if (high >= 0)
+			sys_close(high);
 		return fd;
+	}
 	sys_close(fd);
+	fetch_or(&hidden[high / 64], UINT64_C(1) << high % 64);
 	return high;
+}
+
+void close_hidden(int fd)
+{
+	if (fd >= 0 && fd < HIDDEN_MAX)
+		fetch_and(&hidden[fd / 64], ~(UINT64_C(1) << fd % 64));
+	if (fd >= 0)
+		sys_close(fd);
+}
+
+/* What is told by the end of a wire must not wait for the end of every child. */
+static void close_in_child(void)
+{
+	for (int word = 0; word < HIDDEN_MAX / 64; word++) {
+		uint64_t bits;
+
+		while ((bits = load_relaxed(&hidden[word])))
+			close_hidden(word * 64 + __builtin_ctzll(bits));
+	}
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, close_in_child);
 }

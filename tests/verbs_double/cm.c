@@ -66,8 +66,7 @@ void cm_drop_id(struct cm_id *id)
 	while (*at != id)
 		at = &(*at)->next;
 	*at = id->next;
-	if (id->fd >= 0)
-		sys_close(id->fd);
+	close_hidden(id->fd);
 	if (id->far)
 		far_close(id->far);
 	free(id);

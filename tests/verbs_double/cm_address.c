@@ -103,7 +103,7 @@ int address_bind(struct sockaddr *addr)
 			break;
 	}
 	if (r < 0) {
-		sys_close(fd);
+		close_hidden(fd);
 		return r;
 	}
 	return fd;
@@ -126,7 +126,7 @@ int address_connect(const struct sockaddr *addr)
 		r = (int)sys_call3(SYS_connect, fd, &name, len);
 	}
 	if (r < 0) {
-		sys_close(fd);
+		close_hidden(fd);
 		return r;
 	}
 	return fd;

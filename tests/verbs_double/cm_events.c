@@ -278,7 +278,7 @@ static void hear_caller(struct cm_id *listener)
 		return;
 	id = cm_new_id(channel_of(listener), listener->id.ps);
 	if (!id) {
-		sys_close(fd);
+		close_hidden(fd);
 		return;
 	}
 	id->id.context = listener->id.context;
@@ -342,8 +342,7 @@ void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 		misuse("an event channel is destroyed before its ids");
 	if (channel->fd >= 0)
 		sys_close(channel->fd);
-	if (ch->clock >= 0)
-		sys_close(ch->clock);
+	close_hidden(ch->clock);
 	free(ch);
 }
 

@@ -190,8 +190,9 @@ void far_close(struct far_adapter *far);
 /* 0, or -EFAULT, -ESRCH (dead), -EPERM. Pid 0: this process. */
 int copy_memory(int to_pid, uint64_t to, int from_pid, uint64_t from, uint64_t length);
 bool process_is_dead(int pid);
-/* A descriptor of our own out of the program's way. */
+/* A descriptor of our own out of the program's way; forked children do not have it. */
 int hide_fd(int fd);
+void close_hidden(int fd);
 uint64_t now_ns(void);
 void lock_take(struct double_lock *lock);
 bool lock_try(struct double_lock *lock);

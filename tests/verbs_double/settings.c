@@ -38,7 +38,7 @@ static void open_control(const char *path)
 		return;
 	}
 	settings.control = (const volatile char *)memory;
-	settings.control_fd = (int)sys_call1(SYS_inotify_init1, IN_CLOEXEC | IN_NONBLOCK);
+	settings.control_fd = hide_fd((int)sys_call1(SYS_inotify_init1, IN_CLOEXEC | IN_NONBLOCK));
 	if (settings.control_fd >= 0)
 		(void)sys_call3(SYS_inotify_add_watch, settings.control_fd, path, IN_MODIFY);
 }
