@@ -481,6 +481,9 @@ static inline ssize_t ring_rx_avail_soon(struct ring_rx *rx)
 {
 	ssize_t avail = ring_rx_avail(rx);
 
+	/* From a far peer nothing comes without a pump. */
+	if (!avail && unlikely(rx->bells.far))
+		return 0;
 	for (int left = RING_SOON; !avail && left > 0; left -= ring_rx_pauses(rx)) {
 		ring_rx_relax(rx);
 		avail = ring_rx_avail(rx);

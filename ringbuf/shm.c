@@ -138,29 +138,9 @@ static bool shm_rx_sleep_begin(struct ring_link *link)
 	return ring_rx_sleep_begin(&link->rx);
 }
 
-static void shm_rx_sleep_end(struct ring_link *link, bool rung)
-{
-	ring_rx_sleep_end(&link->rx, rung);
-}
-
 static bool shm_tx_sleep_begin(struct ring_link *link, size_t want)
 {
 	return ring_tx_sleep_begin(&link->tx, want);
-}
-
-static void shm_tx_sleep_end(struct ring_link *link, bool rung)
-{
-	ring_tx_sleep_end(&link->tx, rung);
-}
-
-static int shm_rx_fd(const struct ring_link *link)
-{
-	return link->rx.bells.bell_fd;
-}
-
-static int shm_tx_fd(const struct ring_link *link)
-{
-	return link->tx.bells.bell_fd;
 }
 
 const struct transport_ops shm_transport = {
@@ -176,9 +156,5 @@ const struct transport_ops shm_transport = {
 	.avail = shm_avail,
 	.queued = shm_queued,
 	.rx_sleep_begin = shm_rx_sleep_begin,
-	.rx_sleep_end = shm_rx_sleep_end,
 	.tx_sleep_begin = shm_tx_sleep_begin,
-	.tx_sleep_end = shm_tx_sleep_end,
-	.rx_fd = shm_rx_fd,
-	.tx_fd = shm_tx_fd,
 };

@@ -58,13 +58,31 @@ struct transport_ops {
 	ssize_t (*avail)(struct ring_link *link, size_t want);  /* bytes that recv() would give now */
 	ssize_t (*queued)(struct ring_link *link);              /* sent and not yet taken by the peer */
 
-	/* See wake.h. The fds to sleep on are rx_fd(), tx_fd(); readable = woken. */
+	/* See wake.h. The fds to sleep on are link_rx_fd(), link_tx_fd(); readable = woken. */
 	bool (*rx_sleep_begin)(struct ring_link *link);
-	void (*rx_sleep_end)(struct ring_link *link, bool rung);
 	bool (*tx_sleep_begin)(struct ring_link *link, size_t want);
-	void (*tx_sleep_end)(struct ring_link *link, bool rung);
-	int (*rx_fd)(const struct ring_link *link);
-	int (*tx_fd)(const struct ring_link *link);
 };
+
+/* What is the same whoever carries the bytes. */
+
+static inline void link_rx_sleep_end(struct ring_link *link, bool rung)
+{
+	ring_rx_sleep_end(&link->rx, rung);
+}
+
+static inline void link_tx_sleep_end(struct ring_link *link, bool rung)
+{
+	ring_tx_sleep_end(&link->tx, rung);
+}
+
+static inline int link_rx_fd(const struct ring_link *link)
+{
+	return link->rx.bells.bell_fd;
+}
+
+static inline int link_tx_fd(const struct ring_link *link)
+{
+	return link->tx.bells.bell_fd;
+}
 
 #endif

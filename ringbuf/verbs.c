@@ -29,6 +29,7 @@ static void arm(struct verbs_link *v)
 {
 	count_add(&v->counts.arms, 1);
 	v->armed = true;
+	v->came = false;
 	if (ibv_req_notify_cq(v->cq, 0))
 		verbs_die(v, -EIO);
 }
@@ -104,6 +105,12 @@ static void work(struct verbs_link *v, unsigned asked)
 	store_relaxed(&v->shown->tail_pos, peer_read_u64(&v->link->tx.front->tail_pos));
 	fence_full();
 	verbs_poll(v);
+	/* What came took the arming with it, and an edge-triggered set may have heard of it already. */
+	if (asked & VERBS_ARM && v->came && !load_relaxed(&v->dead)) {
+		verbs_drain(v);
+		arm(v);
+		verbs_poll(v);
+	}
 	if (load_relaxed(&v->dead)) {
 		settle(v);
 		return;
@@ -186,6 +193,21 @@ static bool all_done(struct verbs_link *v)
 	return load_unlocked(&v->wrs_done) == load_unlocked(&v->wrs) &&
 	       load_unlocked(&v->posted_pos) == peer_read_u64(&v->link->tx.front->tail_pos) && !load_unlocked(&v->words_due) &&
 	       !load_unlocked(&v->probe_due);
+}
+
+uint64_t verbs_unacked(struct ring_link *link)
+{
+	struct verbs_link *v = engine_of(link);
+	uint64_t acked;
+
+	if (!v)
+		return 0;
+	acked = load_unlocked(&v->acked_pos);
+	if (load_unlocked(&link->tx.tail_pos) == acked)
+		return 0;
+	verbs_pump(link, VERBS_LEAVE | VERBS_PROBE);
+	acked = load_unlocked(&v->acked_pos);
+	return load_unlocked(&link->tx.tail_pos) - acked;
 }
 
 /*
@@ -280,30 +302,10 @@ static bool far_rx_sleep_begin(struct ring_link *link)
 	return ring_rx_sleep_begin(&link->rx);
 }
 
-static void far_rx_sleep_end(struct ring_link *link, bool rung)
-{
-	ring_rx_sleep_end(&link->rx, rung);
-}
-
 static bool far_tx_sleep_begin(struct ring_link *link, size_t want)
 {
 	verbs_pump(link, VERBS_ARM);
 	return ring_tx_sleep_begin(&link->tx, want);
-}
-
-static void far_tx_sleep_end(struct ring_link *link, bool rung)
-{
-	ring_tx_sleep_end(&link->tx, rung);
-}
-
-static int far_rx_fd(const struct ring_link *link)
-{
-	return link->rx.bells.bell_fd;
-}
-
-static int far_tx_fd(const struct ring_link *link)
-{
-	return link->tx.bells.bell_fd;
 }
 
 const struct transport_ops verbs_transport = {
@@ -316,9 +318,5 @@ const struct transport_ops verbs_transport = {
 	.avail = far_avail,
 	.queued = far_queued,
 	.rx_sleep_begin = far_rx_sleep_begin,
-	.rx_sleep_end = far_rx_sleep_end,
 	.tx_sleep_begin = far_tx_sleep_begin,
-	.tx_sleep_end = far_tx_sleep_end,
-	.rx_fd = far_rx_fd,
-	.tx_fd = far_tx_fd,
 };

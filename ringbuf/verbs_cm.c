@@ -364,6 +364,7 @@ const struct verbs_table ringway_verbs = {
 	.pump = verbs_pump,
 	.wait_fd = verbs_wait_fd,
 	.flush = verbs_flush,
+	.unacked = verbs_unacked,
 	.stop = verbs_stop,
 	.counts = verbs_counts,
 	.leave = verbs_leave,

@@ -91,6 +91,8 @@ struct verbs_link {
 	uint64_t peer_batches; /* receive requests that the peer has posted, in batches, as last told */
 	uint64_t messages;     /* that used them */
 	uint64_t wrs, wrs_done;
+	uint64_t pos_at[SEND_SLOTS]; /* of each work request: bytes before it have been posted by then */
+	uint64_t acked_pos;    /* bytes before it are at the peer */
 	uint32_t unsignalled;
 	uint32_t burst;        /* messages of bytes in a row that nothing answered */
 	bool closed;           /* the gate */
@@ -110,6 +112,7 @@ struct verbs_link {
 	bool words_came, credit_came;
 
 	bool armed;            /* and no event taken since */
+	bool came;             /* completions have, since it was armed */
 	struct verbs_counts counts;
 	struct verbs_shown *shown;
 	_Atomic uint64_t peer_tail; /* where a READ puts it */
@@ -163,6 +166,7 @@ extern const struct transport_ops verbs_transport;
 int verbs_pump(struct ring_link *link, unsigned why);
 int verbs_wait_fd(const struct ring_link *link);
 int verbs_flush(struct ring_link *link, int limit_ms);
+uint64_t verbs_unacked(struct ring_link *link);
 const struct verbs_counts *verbs_counts(const struct ring_link *link);
 void verbs_stop(struct ring_link *link);
 void verbs_close(struct ring_link *link);

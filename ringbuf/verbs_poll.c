@@ -145,6 +145,7 @@ static int take_sent(struct verbs_link *v, const struct ibv_wc *wc)
 {
 	count_add(&v->counts.send_cqes, 1);
 	v->wrs_done = wc->wr_id & ID_MASK;
+	store_unlocked(&v->acked_pos, v->pos_at[v->wrs_done % SEND_SLOTS]);
 	switch (wc->wr_id >> TAG_SHIFT) {
 	case TAG_GATE:
 		v->closed = false;
@@ -184,6 +185,7 @@ void verbs_poll(struct verbs_link *v)
 			verbs_die(v, -EIO);
 			return;
 		}
+		v->came |= n > 0;
 		count_add(&v->counts.cqes, (uint64_t)n);
 		for (int i = 0; i < n; i++) {
 			if (wc[i].status != IBV_WC_SUCCESS)

@@ -31,6 +31,7 @@ static struct ibv_send_wr *next(struct verbs_link *v, struct verbs_batch *b, enu
 		ring_doorbell(v, b);
 	wr = &b->wr[b->nr++];
 	*wr = (struct ibv_send_wr){ .opcode = opcode, .wr_id = ++v->wrs | (uint64_t)tag << TAG_SHIFT };
+	v->pos_at[v->wrs % SEND_SLOTS] = v->posted_pos;
 	if (tag != TAG_PLAIN || ++v->unsignalled >= SIGNAL_EVERY) {
 		wr->send_flags = IBV_SEND_SIGNALED;
 		v->unsignalled = 0;
@@ -121,6 +122,7 @@ static void post_piece(struct verbs_link *v, struct verbs_batch *b, uint32_t len
 	}
 	send_word(v, b, off, straight < len ? len - straight : len, word_now(v, len, flags), tag);
 	v->posted_pos += len;
+	v->pos_at[v->wrs % SEND_SLOTS] = v->posted_pos;
 }
 
 static void post_bytes(struct verbs_link *v, struct verbs_batch *b, bool leaving)

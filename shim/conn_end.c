@@ -13,6 +13,7 @@
 
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
+#include "shim/conn_far.h"
 #include "shim/conn_fin.h"
 #include "shim/conn_lock.h"
 #include "shim/far.h"
@@ -210,8 +211,10 @@ int conn_shutdown(struct conn *c, int fd, int how)
 /* Behind the frame, which has not been read yet. */
 static size_t ring_arrived(struct conn *c)
 {
-	ssize_t avail = ring_rx_avail_min(&c->link.rx, SIZE_MAX);
+	ssize_t avail;
 
+	conn_pump(c, 0);
+	avail = ring_rx_avail_min(&c->link.rx, SIZE_MAX);
 	return avail > 0 ? (size_t)avail : 0;
 }
 
@@ -250,11 +253,16 @@ int conn_inq(struct conn *c, int fd)
 	return n > INT_MAX ? INT_MAX : (int)n;
 }
 
-/* Bytes in the ring lie in the receiver's memory: on TCP they would have been acknowledged, whether read or not. */
+/*
+ * Bytes in the ring lie in the receiver's memory: on TCP they would have been acknowledged, whether read or not. Those to a far receiver are
+ * on their way until its device has acknowledged them.
+ */
 int conn_outq(struct conn *c, int fd)
 {
 	int kernel = 0;
 	int r = (int)sys_call3(SYS_ioctl, fd, SIOCOUTQ, &kernel);
 
-	return r < 0 ? r : conn_tx_on_ring(c) ? 0 : kernel;
+	if (r < 0 || !conn_tx_on_ring(c))
+		return r < 0 ? r : kernel;
+	return conn_is_far(c) ? conn_far_outq(c, fd) : 0;
 }

@@ -12,6 +12,7 @@
 #include "shim/conn.h"
 #include "shim/conn_lock.h"
 #include "shim/conn_end.h"
+#include "shim/conn_far.h"
 #include "shim/log.h"
 #include "shim/ready.h"
 #include "shim/switch.h"
@@ -55,6 +56,7 @@ void conn_tx_recover(struct conn *c)
 		return;
 	ring_tx_recover(&c->link.tx);
 	bell_ring(c->link.tx.bells.bell_fd, &c->link.tx.bells.peer);
+	conn_pump(c, 0);
 }
 
 void conn_rx_recover(struct conn *c)
@@ -92,7 +94,7 @@ size_t conn_tx_room(struct conn *c)
 {
 	uint64_t room;
 
-	if (!conn_is_linked(c))
+	if (!conn_is_linked(c) || conn_far_is_dead(c))
 		return 0;
 	/* The room first: a lane that moves to its overflow ring meanwhile has it counted twice, not left out. */
 	room = ring_tx_room_now(&c->link.tx);
@@ -106,7 +108,7 @@ bool conn_tx_untaken(struct conn *c)
 
 static bool writable(struct conn *c)
 {
-	if (load_relaxed(&c->tx.state) == TX_ORPHAN)
+	if (load_relaxed(&c->tx.state) == TX_ORPHAN || (conn_far_is_dead(c) && load_relaxed(&c->tx.peer_ended)))
 		return true;
 	if (conn_tx_room(c) < ring_tx_low_water(&c->link.tx, SIZE_MAX))
 		return false;
@@ -205,6 +207,7 @@ int conn_frames_locked(struct conn *c, int fd)
 	default:
 		break;
 	}
+	conn_far_judge(c, fd);
 	return load_relaxed(&c->rx.state) != before || load_relaxed(&c->rx.ends) != ends;
 }
 
@@ -269,11 +272,14 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 
 	if (!conn_is_linked(c))
 		return kernel;
+	/* A call would not wait, it would be reset. */
+	if (unlikely(conn_pump_look(c) == -ESRCH))
+		return ready | POLLERR | POLLHUP | (want & (READ_EVENTS | WRITE_EVENTS | POLLRDHUP));
 	conn_take_tx_attention(c);
 	/* An end of our own that is shut for reading looks the same. */
 	if (kernel & POLLRDHUP && !load_relaxed(&c->rx.shut) && conn_tx_on_ring(c))
 		conn_peer_ended(c);
-	if (kernel & (POLLIN | POLLRDHUP | POLLHUP | POLLERR) || conn_rx_attention(c) || unlooked(c))
+	if (kernel & (POLLIN | POLLRDHUP | POLLHUP | POLLERR) || conn_rx_attention(c) || unlooked(c) || conn_far_is_dead(c))
 		conn_frames_try(c, fd);
 	/* The kernel's send would fail: so shall ours, whatever room there is. */
 	if (kernel & POLLHUP && conn_tx_on_ring(c))
@@ -309,7 +315,7 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 /* Every linked lane of `want` is armed, on a ring or not, so that disarming never depends on what has happened meanwhile. */
 static bool arm_tx(struct conn *c)
 {
-	if (!conn_tx_on_ring(c))
+	if (!conn_tx_on_ring(c) || conn_far_is_dead(c))
 		return ring_tx_sleep_begin_words(&c->link.tx);
 	/* Nobody sleeps for room in a full ring while the overflow ring is there: the next send takes to that. */
 	return ring_tx_spare(&c->link.tx) || ring_tx_sleep_begin(&c->link.tx, SIZE_MAX);
@@ -332,6 +338,7 @@ bool conn_arm(struct conn *c, short want)
 		return false;
 	conn_refresh_stats(c);
 	give_back(c);
+	conn_pump(c, VERBS_ARM);
 	if (rx && (conn_rx_on_ring(c) ? ring_rx_sleep_begin(&c->link.rx)
 				      : ring_rx_sleep_begin_past(&c->link.rx, ring_rx_published(&c->link.rx))))
 		return true;
@@ -351,6 +358,7 @@ bool conn_arm_edge(struct conn *c, short want, uint64_t rx_edge, uint64_t tx_edg
 		return false;
 	conn_refresh_stats(c);
 	give_back(c);
+	conn_pump(c, VERBS_ARM);
 	if (rx && ring_rx_sleep_begin_past(&c->link.rx, ring_rx_published(&c->link.rx)))
 		return true;
 	/* Room that a full ring has got since makes sleep_begin() refuse; room that was there all along is no edge. */

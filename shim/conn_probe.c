@@ -6,6 +6,7 @@
 
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
+#include "shim/conn_far.h"
 #include "shim/conn_lock.h"
 #include "shim/conn_use.h"
 #include "shim/conn_end.h"
@@ -61,6 +62,15 @@ int64_t conn_probe_wait(struct conn *c)
 		set_next(c, now);
 	now = load_relaxed(&c->tx.probe_at) - now;
 	return now > AGAIN_NS ? now : AGAIN_NS;
+}
+
+int64_t conn_look_again(struct conn *c, bool room)
+{
+	int64_t wait_ns = room ? conn_probe_wait(c) : PROBE_NOT_NEEDED, verdict_ns = conn_far_patience(c);
+
+	if (likely(verdict_ns == INT64_MAX) || (wait_ns != PROBE_NOT_NEEDED && wait_ns < verdict_ns))
+		return wait_ns;
+	return verdict_ns > AGAIN_NS ? verdict_ns : AGAIN_NS;
 }
 
 void conn_probe_if_due(struct conn *c, int fd)

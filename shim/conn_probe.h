@@ -8,6 +8,7 @@
  * that was killed are both silent.
  */
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -26,6 +27,9 @@ ssize_t conn_write_probe(struct conn *c, int fd);
  * the wait: a loop of short waits comes to them, too. Under conn_hold(), like the next.
  */
 int64_t conn_probe_wait(struct conn *c);
+
+/* The same for a wait for room or for bytes: also until the verdict on a dead link is due. */
+int64_t conn_look_again(struct conn *c, bool room);
 
 /* Writes the probe if its time has come and nobody has the lane. Never blocks. */
 void conn_probe_if_due(struct conn *c, int fd);

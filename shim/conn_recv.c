@@ -12,6 +12,7 @@
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
 #include "shim/conn_end.h"
+#include "shim/conn_far.h"
 #include "shim/conn_iov.h"
 #include "shim/conn_lock.h"
 #include "shim/conn_use.h"
@@ -91,6 +92,11 @@ static ssize_t take_ring(struct conn *c, const struct iov_walk *walk, int flags)
 	size_t done = 0;
 	uint8_t *at;
 
+	/* A peek leaves in the ring what it has seen, and may want more. */
+	if ((!avail || (flags & MSG_PEEK && (size_t)avail < w.left)) && conn_is_far(c)) {
+		conn_pump(c, VERBS_EMPTY);
+		avail = ring_rx_avail_min(rx, w.left);
+	}
 	if (unlikely(avail < 0))
 		return avail;
 	if (w.left > (size_t)avail)
@@ -164,7 +170,8 @@ static ssize_t take_plain(struct conn *c, int fd, const struct iov_walk *w, int 
 static bool wants_look(struct conn *c)
 {
 	conn_take_rx_attention(c);
-	return load_relaxed(&c->rx.told_end) || load_relaxed(&c->rx.shut) || load_relaxed(&c->rx.looks_skipped) >= LOOK_EVERY;
+	return load_relaxed(&c->rx.told_end) || load_relaxed(&c->rx.shut) || conn_far_is_dead(c) ||
+	       load_relaxed(&c->rx.looks_skipped) >= LOOK_EVERY;
 }
 
 static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int flags, struct msghdr *m)
@@ -180,8 +187,10 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 			return 0;
 		if (n < 0)
 			conn_lied(c, fd, REASON_BAD_POSITION);
-		else if (!ended && wants_look(c))
+		else if (!ended && wants_look(c)) {
 			conn_look(c, fd);
+			conn_far_judge(c, fd);
+		}
 		else if (!ended)
 			count_add(&c->rx.looks_skipped, 1);
 		if (load_relaxed(&c->rx.state) == RX_ENDED && !ended && c->rx.proven) {
@@ -198,7 +207,9 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 		return -exchange(&c->rx.pending_errno, 0);
 	if (ring_rx_may_trim(&c->link.rx))
 		ring_rx_trim(&c->link.rx, now_ns());
-	return load_relaxed(&c->rx.shut) ? 0 : -EAGAIN;
+	if (load_relaxed(&c->rx.shut))
+		return 0;
+	return conn_far_is_orphaned(c) ? -ECONNRESET : -EAGAIN;
 }
 
 /* One step: bytes, 0 for the end, -EAGAIN for nothing yet, -errno. */

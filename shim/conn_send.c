@@ -11,6 +11,7 @@
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
 #include "shim/conn_end.h"
+#include "shim/conn_far.h"
 #include "shim/conn_iov.h"
 #include "shim/conn_lock.h"
 #include "shim/conn_probe.h"
@@ -52,13 +53,16 @@ static inline void notified(struct conn *c, int fd, uint32_t said)
 		conn_write_probe(c, fd);
 }
 
-/* What fits into the ring; 0: nothing. A large piece is published in steps, the receiver woken after the first. */
+/*
+ * What fits into the ring; 0: nothing. A large piece is published in steps, the receiver woken after the first. To a far receiver it goes at
+ * once: a step would be a request and a doorbell of its own.
+ */
 static ssize_t give_ring(struct conn *c, int fd, const struct iov_walk *walk)
 {
 	struct ring_tx *tx = &c->link.tx;
 	struct iov_walk w = *walk;
 	ssize_t room = ring_tx_room(tx, w.left);
-	size_t done = 0, unpublished = 0;
+	size_t done = 0, unpublished = 0, publish_at = conn_is_far(c) ? SIZE_MAX : RING_STEP_BYTES;
 	uint64_t pos = tx->tail_pos;
 	uint32_t attention = 0;
 	uint8_t *at;
@@ -73,7 +77,7 @@ static ssize_t give_ring(struct conn *c, int fd, const struct iov_walk *walk)
 		pos = ring_put(tx, pos, at, len);
 		iov_advance(&w, len);
 		unpublished += len;
-		if (unpublished >= RING_STEP_BYTES || !w.left) {
+		if (unpublished >= publish_at || !w.left) {
 			ring_publish(tx, pos);
 			attention |= ring_tx_notify(tx);
 			unpublished = 0;
@@ -116,6 +120,11 @@ int conn_ring_check(struct conn *c, int fd)
 
 	if (unlikely(load_relaxed(&c->rx.dead)))
 		return -EPIPE;
+	if (conn_is_far(c)) {
+		err = conn_far_check(c, fd);
+		if (unlikely(err))
+			return err;
+	}
 	if (load_relaxed(&c->tx.state) == TX_RING)
 		check_health(c, fd);
 	err = take_pending(c);
@@ -142,6 +151,15 @@ static ssize_t give(struct conn *c, int fd, const struct iov_walk *w, bool patie
 
 	if (likely((size_t)n == w->left) || unlikely(n < 0) || (patient && ring_tx_spare(&c->link.tx)))
 		return n;
+	/* What the receiver has taken since is only known once somebody has looked. */
+	if (conn_is_far(c)) {
+		conn_pump(c, VERBS_EMPTY);
+		iov_skip(&rest, (size_t)n);
+		more = give_ring(c, fd, &rest);
+		if (unlikely(more < 0))
+			return more;
+		n += more;
+	}
 	if (ring_tx_overflow(&c->link.tx)) {
 		iov_skip(&rest, (size_t)n);
 		more = give_ring(c, fd, &rest);

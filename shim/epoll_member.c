@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 
 #include "shim/conn.h"
+#include "shim/conn_far.h"
 #include "shim/epoll_set.h"
 #include "shim/family.h"
 #include "shim/fdtab.h"
@@ -31,7 +32,7 @@ static long program_ctl(struct epoll_set *s, int op, int fd, uint32_t events, ui
 
 int set_make_inner(struct epoll_set *s)
 {
-	struct epoll_event kick = { .events = EPOLLIN | EPOLLET, .data.u64 = (uint64_t)TOKEN_KICK << 62 };
+	struct epoll_event kick = { .events = EPOLLIN | EPOLLET, .data.u64 = (uint64_t)TOKEN_KICK << TOKEN_KIND_SHIFT };
 	long err;
 	int fd;
 
@@ -88,10 +89,17 @@ static void find_heir(struct epoll_reg *r, void *arg)
 		h->heir = r;
 }
 
-/* They exist before the connection is linked, when it is adopted. */
+/* Its bells, and what carries a far link. They exist before the connection is linked, when it is adopted. */
+#define NR_BELLS 3
+
 static int bell_of(const struct conn *c, int which)
 {
-	return which ? c->link.tx.bells.bell_fd : c->link.rx.bells.bell_fd;
+	return which == 0 ? c->link.rx.bells.bell_fd : which == 1 ? c->link.tx.bells.bell_fd : conn_far_fd(c);
+}
+
+static uint64_t bell_token(const struct epoll_reg *r, int which)
+{
+	return token_make(which == 2 ? TOKEN_LINK : TOKEN_BELL, r);
 }
 
 /* Two numbers of one connection in one set share the membership of its bells: the one that stays takes it over. */
@@ -100,13 +108,13 @@ static void bells_leave(struct epoll_reg *r)
 	struct bell_heir h = { r, NULL };
 
 	pool_for_each(r->conn, find_heir, &h);
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < NR_BELLS; i++) {
 		int fd = bell_of(r->conn, i);
 
 		if (fd < 0)
 			continue;
 		if (h.heir)
-			inner_ctl(r->set, EPOLL_CTL_MOD, fd, EPOLLIN | EPOLLET, token_make(TOKEN_BELL, h.heir));
+			inner_ctl(r->set, EPOLL_CTL_MOD, fd, EPOLLIN | EPOLLET, bell_token(h.heir, i));
 		else
 			inner_ctl(r->set, EPOLL_CTL_DEL, fd, 0, 0);
 	}
@@ -114,9 +122,9 @@ static void bells_leave(struct epoll_reg *r)
 
 static int bells_join(struct epoll_reg *r)
 {
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < NR_BELLS; i++) {
 		int fd = bell_of(r->conn, i);
-		long err = fd < 0 ? 0 : inner_ctl(r->set, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET, token_make(TOKEN_BELL, r));
+		long err = fd < 0 ? 0 : inner_ctl(r->set, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET, bell_token(r, i));
 
 		if (err && err != -EEXIST)
 			return (int)err;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "shim/conn.h"
+#include "shim/conn_far.h"
 #include "shim/conn_holders.h"
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
@@ -106,7 +107,7 @@ void set_queue_probes(struct epoll_set *s, int64_t now)
 		return;
 	store_relaxed(&s->probe_at, 0);
 	for (struct epoll_reg *r = s->regs.first; r; r = r->in_set.next)
-		if (r->state == REG_ADOPTED && r->events & (EPOLLOUT | EPOLLWRNORM))
+		if (r->state == REG_ADOPTED && (r->events & (EPOLLOUT | EPOLLWRNORM) || conn_far_is_dead(r->conn)))
 			reg_queue(r);
 }
 
@@ -133,6 +134,10 @@ static void take_token(struct epoll_set *s, const struct epoll_event *ev)
 	case TOKEN_BELL:
 		if (r->state != REG_PARKED)
 			reg_rung(r);
+		break;
+	case TOKEN_LINK:
+		if (r->state != REG_PARKED)
+			reg_link_rung(r);
 		break;
 	case TOKEN_WATCH:
 		s->pokes[s->nr_pokes++] = r->conn;

@@ -6,6 +6,7 @@
 #include <poll.h>
 
 #include "shim/conn.h"
+#include "shim/conn_far.h"
 #include "shim/conn_probe.h"
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
@@ -170,6 +171,7 @@ bool reg_has_news(struct epoll_reg *r)
 
 	if (conn_is_plain(r->conn) || !reg_hold(r))
 		return false;
+	conn_pump_look(r->conn);
 	news = has_news(r);
 	conn_drop(r->conn);
 	return news;
@@ -227,10 +229,10 @@ static bool arm_lanes(struct epoll_reg *r, short want)
 	return false;
 }
 
-/* Who waits for room behind the peer's end sleeps no longer than until its next probe. */
+/* Who waits for room behind the peer's end sleeps no longer than until its next probe; nobody past the verdict on a dead link. */
 static void note_probe(struct epoll_reg *r)
 {
-	int64_t at = load_relaxed(&r->set->probe_at), wait_ns = conn_probe_wait(r->conn);
+	int64_t at = load_relaxed(&r->set->probe_at), wait_ns = conn_look_again(r->conn, r->events & WRITE_STATES);
 
 	if (likely(wait_ns == PROBE_NOT_NEEDED))
 		return;
@@ -252,7 +254,7 @@ bool reg_arm(struct epoll_reg *r)
 	} else {
 		r->armed = want;
 		r->rung = false;
-		if (want & POLLOUT)
+		if (want & POLLOUT || conn_far_is_dead(r->conn))
 			note_probe(r);
 	}
 	if (r->in_conn.next || r->in_conn.prev)
@@ -302,7 +304,9 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 
 	if (fd < 0 || !conn_hold(c, fd))
 		return 0;
-	asked = plain || reported || r->kernel_mask || conn_attention(c) || !conn_rx_on_ring(c) ||
+	if (!plain)
+		conn_pump_look(c);
+	asked = plain || reported || conn_far_is_dead(c) || r->kernel_mask || conn_attention(c) || !conn_rx_on_ring(c) ||
 		(!conn_tx_on_ring(c) && r->events & WRITE_STATES);
 	r->kernel_events = 0;
 	if (!plain) {
@@ -342,6 +346,17 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 	if (r->events & EPOLLONESHOT)
 		r->fired = true;
 	return mask;
+}
+
+/* Hot, so not armed, first: what the pump publishes then rings no bell for this set. */
+void reg_link_rung(struct epoll_reg *r)
+{
+	reg_heat(r);
+	if (conn_is_plain(r->conn) || !reg_hold(r))
+		return;
+	conn_pump(r->conn, VERBS_RUNG);
+	conn_drop(r->conn);
+	reg_queue(r);
 }
 
 void reg_rung(struct epoll_reg *r)

@@ -121,19 +121,23 @@ enum token_kind {
 	TOKEN_BELL,
 	TOKEN_WATCH,
 	TOKEN_KICK,
+	TOKEN_LINK,	/* what carries a far connection's bytes has something */
 };
+
+#define TOKEN_KIND_SHIFT 61
+#define TOKEN_GENERATION UINT64_C(0x1fffffff)
 
 static inline uint64_t token_make(enum token_kind kind, const struct epoll_reg *r)
 {
-	return (uint64_t)kind << 62 | (uint64_t)(r->generation & 0x3fffffff) << 32 | r->id;
+	return (uint64_t)kind << TOKEN_KIND_SHIFT | (r->generation & TOKEN_GENERATION) << 32 | r->id;
 }
 
 static inline enum token_kind token_kind(uint64_t token)
 {
-	return (enum token_kind)(token >> 62);
+	return (enum token_kind)(token >> TOKEN_KIND_SHIFT);
 }
 
-#define TOKEN_FAMILY ((uint64_t)TOKEN_KICK << 62 | UINT32_MAX)
+#define TOKEN_FAMILY ((uint64_t)TOKEN_KICK << TOKEN_KIND_SHIFT | UINT32_MAX)
 
 /* The data word of the inner set in the program's set. No pointer and no small number: its top bits are no address. */
 extern uint64_t epoll_inner_word;
@@ -267,6 +271,8 @@ int reg_watch(struct epoll_reg *r, int fd);
 void reg_unwatch(struct epoll_reg *r, int fd);
 /* A bell of it rang. */
 void reg_rung(struct epoll_reg *r);
+/* Its far link has something. */
+void reg_link_rung(struct epoll_reg *r);
 
 /* Pushes r for the set's next look and wakes a waiter. No lock needed. */
 void reg_stir(struct epoll_reg *r);

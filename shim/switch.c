@@ -53,7 +53,7 @@ static int check_counts(struct conn *c, int fd, bool tx)
 static void lane_switched(struct conn *c, const char *lane)
 {
 	if (c->switches++ == 0)
-		summary_add_switched(TRANSPORT_BIT_SHM);
+		summary_add_switched(conn_is_far(c) ? TRANSPORT_BIT_VERBS : TRANSPORT_BIT_SHM);
 	/* Pinned after the last moment at which this lane could have stayed. */
 	else if (!load_relaxed(&c->rx.dead))
 		store_relaxed(&c->reason, (uint8_t)REASON_NONE);

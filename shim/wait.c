@@ -18,6 +18,7 @@
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
 #include "shim/conn_end.h"
+#include "shim/conn_far.h"
 #include "shim/conn_holders.h"
 #include "shim/conn_probe.h"
 #include "shim/nego.h"
@@ -42,6 +43,7 @@ static bool has_room(void *arg)
 {
 	struct conn *c = arg;
 
+	conn_pump(c, VERBS_EMPTY);
 	if (ring_tx_room_now(&c->link.tx) >= ring_tx_low_water(&c->link.tx, SIZE_MAX) || conn_tx_attention(c))
 		return true;
 	cpu_relax();
@@ -52,6 +54,7 @@ static bool has_bytes(void *arg)
 {
 	struct conn *c = arg;
 
+	conn_pump(c, VERBS_EMPTY);
 	if (conn_rx_avail(c) || conn_rx_attention(c) || load_relaxed(&c->rx.shut) || load_relaxed(&c->rx.state) != RX_RING)
 		return true;
 	ring_rx_relax(&c->link.rx);
@@ -68,11 +71,14 @@ static bool spin(struct conn *c, enum wait_for what)
 /* What to sleep on besides the bell, and for how long at most. */
 static short kernel_events(struct conn *c, enum wait_for what, int64_t *limit_ns)
 {
-	*limit_ns = WAIT_FOREVER;
+	*limit_ns = conn_far_patience(c);
 	if (what == WAIT_RX)
 		return POLLIN;
 	if (!conn_tx_on_ring(c))
 		return POLLOUT;
+	/* What a dead link means is said by frames, and by the end behind them. */
+	if (*limit_ns != WAIT_FOREVER)
+		return POLLIN | POLLRDHUP;
 	/*
 	 * The end of the peer's stream is level-true for ever: asked for until it has been seen. From then on only a probe
 	 * can tell a peer that reads slowly from one that is gone; a lost one is repeated at growing distance.
@@ -96,6 +102,7 @@ struct sleeper {
 	struct conn *c;
 	short want;
 	bool armed, counted, held;
+	bool far_rung;		/* what carries a far link has something */
 	struct interruption in;
 	struct signals_held held_back;
 };
@@ -164,9 +171,17 @@ static int interrupted(const struct interruption *in)
 	return WAIT_HANDLED;
 }
 
+/* Once it is counted out, so that nobody rings the bell for this thread. */
+static void hear_far(struct sleeper *s)
+{
+	if (unlikely(s->far_rung))
+		conn_pump(s->c, VERBS_RUNG);
+	s->far_rung = false;
+}
+
 static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadline_ns, bool *rung)
 {
-	enum { OWN, BELL, NEGO, SIGNAL, RELATIVES, NR };
+	enum { OWN, BELL, NEGO, SIGNAL, RELATIVES, FAR, NR };
 	struct pollfd p[NR];
 	struct conn *c = s->c;
 	struct interruption *in = &s->in;
@@ -179,6 +194,7 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 	p[BELL] = (struct pollfd){ .fd = conn_bell_fd(c, what == WAIT_RX ? POLLIN : POLLOUT), .events = POLLIN };
 	p[NEGO] = (struct pollfd){ .fd = nego_wait_fd(c), .events = POLLIN };
 	p[RELATIVES] = (struct pollfd){ .fd = conn_relatives_fd(c), .events = POLLIN };
+	p[FAR] = (struct pollfd){ .fd = s->armed ? conn_far_fd(c) : -1, .events = POLLIN };
 	interruption_prepare(in, &s->held_back, timed);
 	p[SIGNAL] = (struct pollfd){ .fd = in->signal_fd, .events = POLLIN };
 	if (limit_ns != WAIT_FOREVER && now_ns() + limit_ns < until)
@@ -196,6 +212,7 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 	interruption_done(in);
 	in->signal_fd = -1;
 	*rung = nr > 0 && p[BELL].revents;
+	s->far_rung = nr > 0 && p[FAR].revents;
 	if (nr == -EINTR)
 		return interrupted_by;
 	if (nr == 0) {
@@ -223,7 +240,7 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns)
 {
 	struct sleeper s = { .c = c, .want = what == WAIT_RX ? POLLIN : POLLOUT, .in.signal_fd = -1 };
-	bool linked = conn_is_linked(c);
+	bool linked = conn_is_linked(c) && !conn_far_is_dead(c);
 	bool rung = false;
 	int r = 0;
 
@@ -237,8 +254,7 @@ int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns)
 	if (linked)
 		conn_thread_sleeps(c, s.want);
 	s.counted = linked;
-	if (what == WAIT_RX && ((load_relaxed(&c->rx.shut) && load_relaxed(&c->rx.state) == RX_RING) ||
-				(linked && conn_rx_avail(c))))
+	if (what == WAIT_RX && ((load_relaxed(&c->rx.shut) && load_relaxed(&c->rx.state) == RX_RING) || conn_rx_avail(c)))
 		r = 0;
 	else if (what == WAIT_TX && linked && conn_tx_on_ring(c) &&
 		 conn_tx_room(c) >= ring_tx_low_water(&c->link.tx, SIZE_MAX))
@@ -252,6 +268,7 @@ int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns)
 	if (s.armed)
 		conn_disarm_one(c, s.want, rung);
 	s.armed = false;
+	hear_far(&s);
 release:
 	signals_release(&s.held_back);
 out:
@@ -281,13 +298,14 @@ static void hold_for_acknowledgement(struct sleeper *s, bool may_block)
 	while (switch_wants_hold(c)) {
 		int64_t left = end - now_ns();
 		struct timespec t;
-		struct pollfd p = { .fd = conn_bell_fd(c, POLLOUT), .events = POLLIN };
+		struct pollfd p[2] = { { .fd = conn_bell_fd(c, POLLOUT), .events = POLLIN }, { .fd = conn_far_fd(c), .events = POLLIN } };
 
 		if (left <= 0) {
 			switch_held_in_vain(c);
 			return;
 		}
 		if (!may_block) {
+			conn_pump(c, VERBS_EMPTY);
 			sys_call0(SYS_sched_yield);
 			continue;
 		}
@@ -298,10 +316,12 @@ static void hold_for_acknowledgement(struct sleeper *s, bool may_block)
 		}
 		s->armed = true;
 		t = timespec_of(left);
-		sys_call5(SYS_ppoll, &p, 1, &t, signals_asleep(&s->held_back, NULL), KERNEL_SIGSET);
+		sys_call5(SYS_ppoll, p, 2, &t, signals_asleep(&s->held_back, NULL), KERNEL_SIGSET);
+		s->far_rung = p[1].revents;
 		if (s->armed)
-			conn_disarm_one(c, POLLOUT, p.revents != 0);
+			conn_disarm_one(c, POLLOUT, p[0].revents != 0);
 		s->armed = false;
+		hear_far(s);
 	}
 }
 

@@ -69,18 +69,18 @@ static void wakes_the_right_bell(void **state)
 
 	assert_false(ops->rx_sleep_begin(&pair->attacher));
 	ops->send(&pair->creator, "x", 1);
-	assert_true(readable(ops->rx_fd(&pair->attacher), 0));
-	assert_false(readable(ops->tx_fd(&pair->attacher), 0));
-	assert_false(readable(ops->rx_fd(&pair->creator), 0));
-	assert_false(readable(ops->tx_fd(&pair->creator), 0));
-	ops->rx_sleep_end(&pair->attacher, true);
+	assert_true(readable(link_rx_fd(&pair->attacher), 0));
+	assert_false(readable(link_tx_fd(&pair->attacher), 0));
+	assert_false(readable(link_rx_fd(&pair->creator), 0));
+	assert_false(readable(link_tx_fd(&pair->creator), 0));
+	link_rx_sleep_end(&pair->attacher, true);
 
 	assert_int_equal(ops->send(&pair->creator, full, sizeof(full)), sizeof(full) - 1);
 	assert_false(ops->tx_sleep_begin(&pair->creator, 1));
 	assert_int_equal(ops->recv(&pair->attacher, full, sizeof(full)), sizeof(full));
-	assert_true(readable(ops->tx_fd(&pair->creator), 0));
-	assert_false(readable(ops->rx_fd(&pair->creator), 0));
-	ops->tx_sleep_end(&pair->creator, true);
+	assert_true(readable(link_tx_fd(&pair->creator), 0));
+	assert_false(readable(link_rx_fd(&pair->creator), 0));
+	link_tx_sleep_end(&pair->creator, true);
 	pair_close(pair);
 }
 

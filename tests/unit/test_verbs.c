@@ -153,7 +153,7 @@ static void a_burst_is_fetched_from_a_sender_that_never_calls_again(void **state
 		fake_settle();
 		assert_true(readable(verbs->wait_fd(&p->b)));
 		verbs->pump(&p->b, VERBS_RUNG);
-		p->b.ops->rx_sleep_end(&p->b, false);
+		link_rx_sleep_end(&p->b, false);
 		got += far_take(&p->b, 4096);
 		if (got == 160)
 			break;
@@ -260,7 +260,7 @@ static void who_sleeps_holds_nothing(void **state)
 	fake_settle();
 	assert_int_equal(far_take(&p->b, 4096), 160);
 	assert_int_equal(COUNT(&p->b, fetches), 0);
-	p->a.ops->rx_sleep_end(&p->a, false);
+	link_rx_sleep_end(&p->a, false);
 	far_close(p);
 }
 
@@ -318,7 +318,7 @@ static void a_receiver_that_computes_is_not_overrun(void **state)
 			continue;
 		assert_true(readable(verbs->wait_fd(&p->b)));
 		verbs->pump(&p->b, VERBS_RUNG);
-		p->b.ops->rx_sleep_end(&p->b, false);
+		link_rx_sleep_end(&p->b, false);
 	}
 	assert_int_equal(fake.rnr, 0);
 	far_close(p);
@@ -338,8 +338,8 @@ static void a_sender_waits_for_room_and_is_woken(void **state)
 	far_take(&p->b, 1100);
 	assert_true(readable(verbs->wait_fd(a)));
 	verbs->pump(a, VERBS_RUNG);
-	assert_true(readable(a->ops->tx_fd(a)));
-	a->ops->tx_sleep_end(a, true);
+	assert_true(readable(link_tx_fd(a)));
+	link_tx_sleep_end(a, true);
 	assert_true(a->ops->room(a, 1) >= FAR_RING_BYTES / 4);
 	far_close(p);
 }
@@ -354,16 +354,16 @@ static void whoever_pumps_wakes_the_other_sleepers(void **state)
 	assert_false(b->ops->rx_sleep_begin(b));
 	far_put(&p->a, 1);
 	assert_true(readable(verbs->wait_fd(b)));
-	assert_false(readable(b->ops->rx_fd(b)));
+	assert_false(readable(link_rx_fd(b)));
 	verbs->pump(b, VERBS_RUNG);
 	assert_false(readable(verbs->wait_fd(b)));
-	assert_true(readable(b->ops->rx_fd(b)));
-	b->ops->rx_sleep_end(b, true);
+	assert_true(readable(link_rx_fd(b)));
+	link_rx_sleep_end(b, true);
 	far_take(b, 1);
 	/* The queue was armed again at once: the second one sleeps on. */
 	far_put(&p->a, 1);
 	assert_true(readable(verbs->wait_fd(b)));
-	b->ops->rx_sleep_end(b, true);
+	link_rx_sleep_end(b, true);
 	far_close(p);
 }
 
@@ -378,8 +378,8 @@ static void words_travel(void **state)
 	ring_tx_raise_attention(&a->tx, WAKE_ATTN_WORDS);
 	assert_true(readable(verbs->wait_fd(b)));
 	verbs->pump(b, VERBS_RUNG);
-	assert_true(readable(b->ops->rx_fd(b)));
-	b->ops->rx_sleep_end(b, true);
+	assert_true(readable(link_rx_fd(b)));
+	link_rx_sleep_end(b, true);
 	assert_int_equal(ring_rx_take_attention(&b->rx), WAKE_ATTN_WORDS);
 	assert_int_equal(ring_rx_take_attention(&b->rx), 0);
 	assert_int_equal(lane_announced(b->rx.ctl, &at), 7);

@@ -159,8 +159,8 @@ static void sleepers_hear_of_the_end(void **state)
 	far_put(&p->a, 1);
 	assert_true(readable(verbs->wait_fd(&p->b)));
 	assert_int_equal(verbs->pump(&p->b, VERBS_RUNG), -ECONNRESET);
-	assert_true(readable(p->b.ops->rx_fd(&p->b)));
-	assert_true(readable(p->b.ops->tx_fd(&p->b)));
+	assert_true(readable(link_rx_fd(&p->b)));
+	assert_true(readable(link_tx_fd(&p->b)));
 	far_close(p);
 }
 

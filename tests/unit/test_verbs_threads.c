@@ -17,7 +17,7 @@ static _Atomic unsigned wrong;
 static void sleep_on(struct ring_link *link, bool rx)
 {
 	struct pollfd p[2] = { { .fd = verbs->wait_fd(link), .events = POLLIN },
-			       { .fd = rx ? link->ops->rx_fd(link) : link->ops->tx_fd(link), .events = POLLIN } };
+			       { .fd = rx ? link_rx_fd(link) : link_tx_fd(link), .events = POLLIN } };
 
 	if (rx ? link->ops->rx_sleep_begin(link) : link->ops->tx_sleep_begin(link, SIZE_MAX))
 		return;
@@ -25,9 +25,9 @@ static void sleep_on(struct ring_link *link, bool rx)
 	if (p[0].revents)
 		verbs->pump(link, VERBS_RUNG);
 	if (rx)
-		link->ops->rx_sleep_end(link, p[1].revents != 0);
+		link_rx_sleep_end(link, p[1].revents != 0);
 	else
-		link->ops->tx_sleep_end(link, p[1].revents != 0);
+		link_tx_sleep_end(link, p[1].revents != 0);
 }
 
 static void *sender(void *arg)

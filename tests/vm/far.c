@@ -182,7 +182,7 @@ static int sleep_for(bool rx, size_t want)
 {
 	const struct transport_ops *ops = far_link.ops;
 	struct pollfd p[2] = { { .fd = verbs->wait_fd(&far_link), .events = POLLIN },
-			       { .fd = rx ? ops->rx_fd(&far_link) : ops->tx_fd(&far_link), .events = POLLIN } };
+			       { .fd = rx ? link_rx_fd(&far_link) : link_tx_fd(&far_link), .events = POLLIN } };
 
 	if (rx ? ops->rx_sleep_begin(&far_link) : ops->tx_sleep_begin(&far_link, want)) {
 		ring_rx_take_attention(&far_link.rx);
@@ -194,9 +194,9 @@ static int sleep_for(bool rx, size_t want)
 	if (p[0].revents)
 		verbs->pump(&far_link, VERBS_RUNG);
 	if (rx)
-		ops->rx_sleep_end(&far_link, p[1].revents != 0);
+		link_rx_sleep_end(&far_link, p[1].revents != 0);
 	else
-		ops->tx_sleep_end(&far_link, p[1].revents != 0);
+		link_tx_sleep_end(&far_link, p[1].revents != 0);
 	return verbs->pump(&far_link, 0);
 }
 

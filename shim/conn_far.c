@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * See conn_far.h. A dead link by itself says little: a peer that closes lets go of its queue pair, too, and what it says by TCP may come
+ * later than the news of that. So the verdict waits for TCP's word, but not for long: a device can die while TCP lives on.
+ */
+#include "shim/conn_far.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <sys/socket.h>
+
+#include "ringbuf/sys.h"
+#include "shim/conn_end.h"
+#include "shim/conn_fin.h"
+#include "shim/far.h"
+#include "shim/log.h"
+#include "shim/options.h"
+#include "shim/ready.h"
+#include "shim/wait.h"
+
+static void note_death(struct conn *c, int err)
+{
+	int32_t alive = 0;
+
+	if (load_relaxed(&c->link_dead))
+		return;
+	store_relaxed(&c->link_died_at, now_ns());
+	if (!compare_exchange(&c->link_dead, &alive, err))
+		return;
+	log_info("connection %u: the link has died (%m)", c->index, -err);
+	store_relaxed(&c->tx.alert, 1);
+	ready_changed(c);
+}
+
+int conn_pump_far(struct conn *c, unsigned why)
+{
+	int r = far_pump(c, why);
+
+	if (unlikely(r < 0 && r != -ESRCH))
+		note_death(c, r);
+	return r;
+}
+
+int conn_pump_look(struct conn *c)
+{
+	bool empty;
+
+	if (!conn_is_far(c))
+		return 0;
+	empty = (conn_rx_on_ring(c) && !conn_rx_avail(c)) ||
+		(conn_tx_on_ring(c) && ring_tx_room_now(&c->link.tx) < ring_tx_low_water(&c->link.tx, SIZE_MAX));
+	return conn_pump_far(c, empty ? VERBS_EMPTY : 0);
+}
+
+int conn_far_fd(const struct conn *c)
+{
+	return conn_is_far(c) ? far_wait_fd(c) : -1;
+}
+
+int conn_far_outq(struct conn *c, int fd)
+{
+	uint64_t bytes;
+
+	if (!conn_hold(c, fd))
+		return 0;
+	bytes = far_engine->unacked(&c->link);
+	conn_drop(c);
+	return bytes > INT_MAX ? INT_MAX : (int)bytes;
+}
+
+static int64_t patience_ns(void)
+{
+	return (int64_t)options.patience_ms * 1000000;
+}
+
+/* Is something missing of either lane? Lanes on TCP lose nothing, nor does a stream that has come to the end that the peer has told. */
+static bool is_cut(struct conn *c)
+{
+	enum rx_state rx = load_relaxed(&c->rx.state);
+
+	if (rx == RX_RING)
+		return !c->rx.fin_known || ring_rx_published(&c->link.rx) != (c->rx.fin_pos & TAIL_POS_MASK);
+	return rx != RX_ENDED && load_relaxed(&c->tx.state) == TX_RING;
+}
+
+int64_t conn_far_patience(const struct conn *conn)
+{
+	struct conn *c = (struct conn *)conn;
+	int64_t left;
+
+	if (likely(!conn_far_is_dead(c)) || load_relaxed(&c->link_judged) || load_relaxed(&c->rx.dead) || !is_cut(c))
+		return INT64_MAX;
+	left = load_relaxed(&c->link_died_at) + patience_ns() - now_ns();
+	return left > 0 && !c->rx.fin_known ? left : 0;
+}
+
+void conn_far_judge(struct conn *c, int fd)
+{
+	if (likely(!conn_far_is_dead(c)) || conn_far_patience(c) != 0)
+		return;
+	store_relaxed(&c->link_judged, 1);
+	if (load_relaxed(&c->rx.state) == RX_RING) {
+		conn_cut(c, fd, REASON_LINK_LOST);
+		return;
+	}
+	/* What lies in the socket is still the program's to read. */
+	store_relaxed(&c->reason, (uint8_t)REASON_LINK_LOST);
+	store_relaxed(&c->pinned, 1);
+	conn_set_pending(c, ECONNRESET);
+	sys_call2(SYS_shutdown, fd, SHUT_RDWR);
+	ready_changed(c);
+}
+
+int conn_far_check(struct conn *c, int fd)
+{
+	if (conn_pump_far(c, 0) == -ESRCH)
+		return -ECONNRESET;
+	if (likely(!conn_far_is_dead(c)))
+		return 0;
+	if (load_relaxed(&c->tx.state) == TX_RING) {
+		conn_frames_try(c, fd);
+		if (load_relaxed(&c->tx.peer_ended) || load_relaxed(&c->link_judged))
+			conn_tx_set(c, TX_ORPHAN);
+		return load_relaxed(&c->tx.state) == TX_ORPHAN || load_relaxed(&c->rx.pending_errno) ? 0 : -EAGAIN;
+	}
+	/* Of a peer that has closed the kernel finds out by the probes that go out now. One that it does not find out of still reads. */
+	if (!c->orphaned_at)
+		c->orphaned_at = now_ns();
+	else if (now_ns() - c->orphaned_at > patience_ns())
+		return -ECONNRESET;
+	return 0;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RINGWAY_CONN_FAR_H
+#define RINGWAY_CONN_FAR_H
+
+/*
+ * Connections between hosts, in the data calls and the waits. The peer's part is played by an engine in this process (ringbuf/VERBS.md), which
+ * works only when it is asked to: a *pump*. On one host none of this costs more than a compare, and that off the hot path.
+ */
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shim/conn.h"
+#include "shim/far.h"
+
+/*
+ * Linked, and the caller holds a use of the connection or one of its lanes. `why` is of enum verbs_why. 0; -ESRCH in a process that did not make
+ * the link (a child of the one that did): it sees what has arrived, and is reset then. Any other error is remembered: conn_far_look() says
+ * what it means.
+ */
+int conn_pump_far(struct conn *c, unsigned why);
+
+static inline int conn_pump(struct conn *c, unsigned why)
+{
+	return conn_is_far(c) ? conn_pump_far(c, why) : 0;
+}
+
+/* A child of the process that made the link: nobody works for it, so it must not wait, nor send. */
+static inline bool conn_far_is_orphaned(const struct conn *c)
+{
+	return conn_is_far(c) && conn_pump_far((struct conn *)c, 0) == -ESRCH;
+}
+
+/* Pumps, for who is about to say what a connection is ready for, or has nothing to do but to look. */
+int conn_pump_look(struct conn *c);
+
+/* What a sleep on the connection waits for besides the bells, -1: nothing. Readable: pump(VERBS_RUNG), once disarmed. */
+int conn_far_fd(const struct conn *c);
+
+/* Bytes that the peer's device has not acknowledged; asking brings the acknowledgement nearer. */
+int conn_far_outq(struct conn *c, int fd);
+
+static inline bool conn_far_is_dead(const struct conn *c)
+{
+	return unlikely(load_relaxed(&((struct conn *)c)->link_dead) != 0);
+}
+
+/* Before bytes go into the ring, tx lock held: 0, -EAGAIN while it is not known what a dead link means, or -errno. */
+int conn_far_check(struct conn *c, int fd);
+
+/*
+ * The link is dead. What the peer has said by TCP before or after that decides: an end of its stream that names the place, or none within
+ * a moment, which is a reset. Rx lock held, the frames in the socket have been taken.
+ */
+void conn_far_judge(struct conn *c, int fd);
+/* How long that can still take, in nanoseconds; INT64_MAX: nothing is awaited. */
+int64_t conn_far_patience(const struct conn *c);
+
+#endif
