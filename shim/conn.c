@@ -12,6 +12,7 @@
 #include "ringbuf/sys.h"
 #include "shim/conn_arena.h"
 #include "shim/conn_end.h"
+#include "shim/conn_fin.h"
 #include "shim/conn_holders.h"
 #include "shim/conn_lock.h"
 #include "shim/conn_use.h"
@@ -32,6 +33,8 @@ void conn_exit_flush(struct conn *c, int fd)
 	last = conn_holder_ends(c);
 	if (last)
 		conn_end_lanes(c, fd);
+	else
+		conn_fin_left_open(c);
 	conn_tell_summary(c, last);
 	conn_unlock_both(c);
 }
@@ -229,6 +232,8 @@ static void release_locked(struct conn *c, int fd)
 		conn_end_lanes(c, fd);
 		conn_tx_set(c, TX_CLOSED);
 		conn_rx_set(c, RX_CLOSED);
+	} else {
+		conn_fin_left_open(c);
 	}
 	conn_tell_summary(c, last);
 }

@@ -86,6 +86,12 @@ int conn_fin_send(struct conn *c, int fd)
 	return 0;
 }
 
+void conn_fin_left_open(struct conn *c)
+{
+	if (conn_is_linked(c) && conn_is_far(c) && load_relaxed(&c->tx.state) == TX_RING)
+		far_engine->flush(&c->link, (int)options.patience_ms);
+}
+
 /* More than a ring can be ahead of no head of ours. */
 bool conn_fin_came(struct conn *c, uint64_t pos)
 {

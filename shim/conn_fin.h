@@ -16,6 +16,12 @@
  */
 int conn_fin_send(struct conn *c, int fd);
 
+/*
+ * Both locks held. The process that has the link lets go of it, while relatives hold the connection: what was sent arrives, though nothing goes
+ * after it.
+ */
+void conn_fin_left_open(struct conn *c);
+
 /* The peer's has come. False: it cannot be true. Rx lock held. */
 bool conn_fin_came(struct conn *c, uint64_t pos);
 
