@@ -72,8 +72,11 @@ class Agent:
         return {}
 
     def do_read(self, request):
-        with open(request['path'], 'rb') as f:
-            return {'data': base64.b64encode(f.read(READ_MOST)).decode()}
+        try:
+            with open(request['path'], 'rb') as f:
+                return {'data': base64.b64encode(f.read(READ_MOST)).decode()}
+        except FileNotFoundError:
+            return {}
 
     def do_look(self, request):
         """Every process of a program: what it is, and where in the kernel it is."""
@@ -168,6 +171,7 @@ def find_port():
 
 def main():
     os.umask(0o022)
+    os.symlink('/proc/self/fd', '/dev/fd')  # for bash's <(...)
     os.environ['PATH'] = PATH  # where Popen looks for programs
     wakeups, writer = socket.socketpair()
     for end in (wakeups, writer):

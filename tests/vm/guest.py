@@ -22,6 +22,7 @@ PR_SET_PDEATHSIG = 1
 BOOT_SECONDS, SLOWEST = 60, 8.0
 CONSOLE_LINES = 45
 WORK = '/run/work'
+PATIENCE_MS = 10000  # an emulated machine that shares its processors can stand still for seconds
 COMMAND_LINE = (
     'console=ttyS0', 'quiet', 'panic=-1', 'oops=panic', 'mitigations=off', 'nokaslr', 'apparmor=0', 'audit=0', 'cryptomgr.notests',
     # On a busy machine an emulator is not there for a while, and then everything seems late: no reason to complain. A clock
@@ -96,7 +97,8 @@ class Program:
     def __init__(self, guest, number, argv, preload):
         name = re.sub(r'[^a-z0-9_-]+', '-', os.path.basename(argv[0]).lower())
         self.guest, self.argv, self.preload = guest, argv, preload
-        self.output_name, self.summary_path = f'{number:03}-{name}', f'{WORK}/summary-{number}'
+        self.output_name = f'{number:03}-{name}'
+        self.summary_path, self.log_path = f'{WORK}/summary-{number}', f'{WORK}/log-{number}'
         self.pid, self.status = None, None
 
     def __str__(self):
@@ -144,6 +146,10 @@ class Program:
     def summary(self):
         """The lines that it and its children have written to RINGWAY_SUMMARY."""
         return [json.loads(line) for line in self.guest.read(self.summary_path).decode().splitlines()]
+
+    def log(self):
+        """What Ringway has logged in it and its children so far."""
+        return self.guest.read(self.log_path, b'').decode(errors='replace')
 
 
 class Guest:
@@ -266,7 +272,7 @@ class Guest:
         number = self.count + 1  # which ask() is going to give it
         program = Program(self, number, argv, (env or {}).get('LD_PRELOAD'))
         if ringway is not None:
-            settings = {'summary': program.summary_path, **ringway}
+            settings = {'summary': program.summary_path, 'log': 'info', 'log_file': program.log_path, 'patience': PATIENCE_MS, **ringway}
             words = [word for name, value in settings.items() for word in ('-o', f'{name}={value}')]
             argv = [os.environ['RINGWAY_TOOL'], 'run', *words, '--', *argv]
         self.programs[number] = program
@@ -283,9 +289,11 @@ class Guest:
         """Start COMMAND, wait for its end, which must be STATUS (None: any), and answer what it wrote."""
         return self.start(command, **how).wait(status).output()
 
-    def read(self, path):
-        """What is in a file of the guest."""
-        return base64.b64decode(self.ask('read', path=path)['data'])
+    def read(self, path, missing=None):
+        """What is in a file of the guest; MISSING, if given, where there is none."""
+        answer = self.ask('read', path=path)
+        check('data' in answer or missing is not None, f'{self}: there is no {path}')
+        return base64.b64decode(answer['data']) if 'data' in answer else missing
 
     def until(self, condition, what):
         """Wait until CONDITION() holds and answer its value. For what nothing tells of; looks again and again."""
@@ -296,12 +304,14 @@ class Guest:
             self.clock.need(f'{self}: {what}')
             self.hear(0.05)
 
+    def sockets(self, port, state):
+        """How many have this local port and this state, as the kernel writes it."""
+        rows = [line.split() for table in ('/proc/net/tcp', '/proc/net/tcp6') for line in self.read(table).decode().splitlines()]
+        return sum(row[3] == state and int(row[1].rpartition(':')[2], 16) == port for row in rows if row[0] != 'sl')
+
     def until_listening(self, port, program=None):
         """Wait until somebody listens at PORT; looked up, not tried: a connection would be counted."""
-        def listening():
-            rows = [line.split() for table in ('/proc/net/tcp', '/proc/net/tcp6') for line in self.read(table).decode().splitlines()]
-            return any(row[3] == '0A' and int(row[1].rpartition(':')[2], 16) == port for row in rows if row[0] != 'sl')
-        self._until_program(program, listening, port)
+        self._until_program(program, lambda: self.sockets(port, '0A'), port)
 
     def until_rdma_listening(self, port, program=None):
         """The same for who listens with rdma_cm."""

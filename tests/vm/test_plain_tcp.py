@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Two guests, no road between them but TCP: under Ringway programs stay on it, unharmed, and it is said why."""
+import proof
 import traffic
 from guest import check, limit
 
@@ -15,15 +16,15 @@ def both_ways(one, two, program, **size):
                          for guest, on in ((one, server), (two, client))), **size)
         for end, on in zip(ends, (server, client)):
             if on:
-                traffic.prove_tcp(end, 'no-peer')
+                proof.prove_tcp(end, 'no-peer')
 
 
 def test_netcat(one, two):
-    both_ways(one, two, traffic.netcat, kib=1024, back_kib=256)
+    both_ways(one, two, traffic.netcat, size=1000000, back=250000)
 
 
 def test_socat(one, two):
-    both_ways(one, two, traffic.socat, kib=512)
+    both_ways(one, two, traffic.socat, size=500000)
 
 
 def test_redis(one, two):
@@ -32,16 +33,16 @@ def test_redis(one, two):
 
 def test_at_once(one, two):
     """The peer is looked for with the first call."""
-    ends = traffic.netcat(traffic.ringway(one, after=0, **SETTINGS), traffic.ringway(two, after=0, **SETTINGS), kib=1024, back_kib=256)
+    ends = traffic.netcat(traffic.ringway(one, after=0, **SETTINGS), traffic.ringway(two, after=0, **SETTINGS), size=1000000, back=250000)
     for end in ends:
-        traffic.prove_tcp(end, 'no-peer')
+        proof.prove_tcp(end, 'no-peer')
 
 
 def test_netcat_over_a_wire_that_loses_packets(one, two):
     for guest in (one, two):
         guest.run('tc qdisc add dev rnic0 root netem loss 1%')
-    for end in traffic.netcat(traffic.ringway(one, **SETTINGS), traffic.ringway(two, **SETTINGS), kib=1024, back_kib=256):
-        traffic.prove_tcp(end, 'no-peer')
+    for end in traffic.netcat(traffic.ringway(one, **SETTINGS), traffic.ringway(two, **SETTINGS), size=1000000, back=250000):
+        proof.prove_tcp(end, 'no-peer')
 
 
 @limit(120)
@@ -56,5 +57,5 @@ def test_two_hundred_connections_whose_server_is_killed(one, two):
     server.kill()
     client.wait(None)
     check(client.status > 0, f'{client}: ended with {client.status}: {client.output()[-300:]}')
-    total = traffic.counted(client)
+    total = proof.counted(client)
     check(total['connections'] >= 200 and total['ring'] == 0, f'{client}: {total}')

@@ -34,7 +34,7 @@ def attempt(one, two, record, program, **size):
 
 
 def test_netcat(one, two, record):
-    attempt(one, two, record, traffic.netcat, kib=256, back_kib=64)
+    attempt(one, two, record, traffic.netcat, size=250000, back=60000)
 
 
 def test_iperf3(one, two, record):

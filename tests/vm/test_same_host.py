@@ -5,6 +5,7 @@ import glob
 import os
 import sys
 
+import proof
 import traffic
 from guest import check, limit
 
@@ -13,13 +14,17 @@ CONFORMANCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'co
 SCRIPTS = ('stream', 'half_close', 'vectors', 'peek_waitall', 'reset', 'poll', 'select', 'epoll_level', 'epoll_edge', 'fork_server')
 
 
-def by_shm(one, program, share=0.5, **size):
+def by_shm(one, program):
     for after in (0, 8):
-        traffic.prove(program(traffic.ringway(one, after=after), traffic.ringway(one, after=after), **size), 'shm', share)
+        proof.carry('shm', program, one, one, settings={'after': after})
 
 
 def test_netcat(one):
     by_shm(one, traffic.netcat)
+
+
+def test_ncat(one):
+    by_shm(one, traffic.ncat)
 
 
 def test_socat(one):
@@ -27,18 +32,26 @@ def test_socat(one):
 
 
 def test_redis(one):
-    by_shm(one, traffic.redis, share=0.3)  # a server has short connections, too
+    by_shm(one, traffic.redis)
 
 
 def test_iperf3(one):
     by_shm(one, traffic.iperf3)
 
 
+def test_sockperf(one):
+    by_shm(one, traffic.sockperf)
+
+
+def test_nginx(one):
+    by_shm(one, traffic.nginx)
+
+
 def test_one_plain_side(one):
     """Whoever runs under Ringway finds out that the peer does not."""
     for server, client in ((traffic.ringway, traffic.plain), (traffic.plain, traffic.ringway)):
-        ends = traffic.netcat(server(one), client(one))
-        traffic.prove_tcp(ends[0] if server is traffic.ringway else ends[1], 'peer-silent')
+        ends = traffic.netcat(server(one), client(one), size=8000000)
+        proof.prove_tcp(ends[0] if server is traffic.ringway else ends[1], 'peer-silent')
 
 
 def test_the_kernel_leaves_nothing(one):

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""Unmodified programs that move data between two ends, and the proof that it arrived whole. An end is a guest and how
+"""Unmodified programs that move data between two ends, and checks that it arrived whole. An end is a guest and how
 programs are started there; both ends may be the same guest. For tests of any road: plain TCP, Ringway, another preload.
 
-Each function answers (server program, client program), both ended, or raises Failed. The sizes are such that most is sent after
-both ends have found each other: the kernel's buffers alone take some megabytes from a sender before a slow server does anything.
+Each function answers (server program, client program), both ended, or raises Failed. With WATCH, the traffic goes on until WATCH(lanes)
+returns: it gets what has to leave TCP, as proof.until_moved() takes it. Without, a fixed amount is sent.
 """
 import contextlib
 import itertools
 import json
+import re
 import signal
 
 from guest import WORK, Failed, check
@@ -16,27 +17,33 @@ _ports = itertools.count(7001)
 
 
 class End:
-    """HOW are arguments of Guest.start(): ringway={...} for Ringway, env={...} for something else, nothing for plain TCP."""
+    """HOW are arguments of Guest.start(): ringway={...} for Ringway, env={...} for something else, nothing for plain TCP. AT is the
+    address at which it is reached, if not its first."""
 
-    def __init__(self, guest, **how):
-        self.guest, self.how = guest, how
+    def __init__(self, guest, at=None, **how):
+        self.guest, self.how, self.address = guest, how, at or guest.address
 
     def start(self, command, **more):
         return self.guest.start(command, **{**more, **self.how})
 
 
-def ringway(guest, **settings):
-    return End(guest, ringway=settings)
+def ringway(guest, at=None, **settings):
+    return End(guest, at, ringway=settings)
+
+
+def limited(guest, user, memlock, **settings):
+    """Another user than root, who may lock that much memory."""
+    return End(guest, ringway=settings, user=user, memlock=memlock)
 
 
 def plain(guest):
     return End(guest)
 
 
-def make_data(guest, name, kib):
+def make_data(guest, name, size):
     """A file of random bytes in the guest; its path and its checksum."""
     path = f'{WORK}/{name}'
-    return path, checksum(guest, path, f'head -c {kib << 10} /dev/urandom >{path};')
+    return path, checksum(guest, path, f'head -c {size} /dev/urandom >{path};')
 
 
 def checksum(guest, path, before=''):
@@ -56,42 +63,90 @@ def _listening(end, port, program):
         end.guest.until_rdma_listening(port, program)
 
 
-def netcat(server, client, kib=8192, back_kib=512):
-    """A file each way at once."""
-    port = next(_ports)
-    data, sent = make_data(client.guest, 'data', kib)
-    back, answered = make_data(server.guest, 'back', back_kib)
-    listener = server.start(['nc', '-l', '-N', server.guest.address, str(port)], stdin=back, stdout=f'{WORK}/arrived')
-    _listening(server, port, listener)
-    caller = client.start(['nc', '-N', server.guest.address, str(port)], stdin=data, stdout=f'{WORK}/answer')
+class Feed:
+    """Bytes for a program's standard input: those of a file, once if nothing is watched, else again and again until stop(). Their
+    number is no multiple of a ring's size, so that no two places of the stream that share one in the ring are alike."""
+
+    def __init__(self, guest, source, watched):
+        self.guest, self.source, self.place = guest, source, f'{WORK}/feed'
+        guest.run(f'rm -rf {self.place} && mkdir {self.place}' + ('' if watched else f' && touch {self.place}/stop'))
+
+    def into(self, command):
+        """Text for bash, which becomes COMMAND with these bytes as its input."""
+        return f'exec {command} < <(cd {self.place} && while cat {self.source} && echo >>laps && [ ! -e stop ]; do :; done)'
+
+    def laps(self):
+        return len(self.guest.read(f'{self.place}/laps', b''))
+
+    def until_lap(self, lap, program):
+        def there():
+            check(program.running(), f'{program}: ended with {program.status}: {program.output()[-1000:]}')
+            return self.laps() >= lap
+        self.guest.until(there, f'{program} to take its input {lap} times')
+
+    def stop(self):
+        self.guest.run(['touch', f'{self.place}/stop'])
+
+    def checksum(self):
+        return self.guest.run(f'while read; do cat {self.source}; done <{self.place}/laps | sha256sum').split()[0]
+
+
+def _netcat(server, client, call, listen, size, back, watch):
+    """A stream to the server, and at the same time a file back."""
+    port = str(next(_ports))
+    feed = Feed(client.guest, make_data(client.guest, 'data', size | 1)[0], watch)
+    answer, answered = make_data(server.guest, 'back', back)
+    listener = server.start([*listen, server.address, port], stdin=answer, stdout=f'{WORK}/arrived')
+    _listening(server, int(port), listener)
+    caller = client.start(feed.into(' '.join([*call, server.address, port])), stdout=f'{WORK}/answer')
+    if watch:
+        watch((caller, 'tx', 1), (listener, 'rx', 1))
+        feed.until_lap(feed.laps() + 2, caller)
+        feed.stop()
     caller.wait()
     listener.wait()
-    _same('to the server', sent, checksum(server.guest, f'{WORK}/arrived'))
+    _same('to the server', feed.checksum(), checksum(server.guest, f'{WORK}/arrived'))
     _same('to the client', answered, checksum(client.guest, f'{WORK}/answer'))
     return listener, caller
 
 
-def socat(server, client, kib=8192):
+def netcat(server, client, size=1000000, back=300000, watch=None):
+    return _netcat(server, client, ['nc', '-N'], ['nc', '-l', '-N'], size, back, watch)
+
+
+def ncat(server, client, size=1000000, back=0, watch=None):
+    return _netcat(server, client, ['ncat', '--send-only'], ['ncat', '--recv-only', '-l'], size, back, watch)
+
+
+def socat(server, client, size=1000000, watch=None):
     """An echo by a server that forks and runs cat."""
     port = next(_ports)
-    data, sent = make_data(client.guest, 'echo', kib)
-    listener = server.start(['socat', f'TCP4-LISTEN:{port},bind={server.guest.address},fork', 'EXEC:cat'])
+    feed = Feed(client.guest, make_data(client.guest, 'data', size | 1)[0], watch)
+    listener = server.start(['socat', f'TCP4-LISTEN:{port},bind={server.address},fork', 'EXEC:cat'])
     _listening(server, port, listener)
-    caller = client.start(['socat', '-t', '100', 'STDIO', f'TCP4:{server.guest.address}:{port}'], stdin=data,
-                          stdout=f'{WORK}/echoed')
+    caller = client.start(feed.into(f'socat -t 1000 STDIO TCP4:{server.address}:{port}'), stdout=f'{WORK}/echoed')
+    if watch:
+        watch(*((end, way, 1) for end in (caller, listener) for way in ('tx', 'rx')))
+        feed.until_lap(feed.laps() + 2, caller)
+        feed.stop()
     caller.wait()
-    _same('echo', sent, checksum(client.guest, f'{WORK}/echoed'))
+    _same('echo', feed.checksum(), checksum(client.guest, f'{WORK}/echoed'))
     return listener.kill(signal.SIGTERM), caller
 
 
-def redis(server, client, kib=32, requests=5000):
+def redis(server, client, size=30000, requests=1000, watch=None):
     """A value there and back; then redis-benchmark: a few requests one by one, more of them pipelined on many connections."""
     port = next(_ports)
-    host = ['-h', server.guest.address, '-p', str(port)]
-    data, sent = make_data(client.guest, 'value', kib)
-    listener = server.start(['redis-server', '--bind', server.guest.address, '--port', str(port), '--save', '', '--protected-mode',
+    host = ['-h', server.address, '-p', str(port)]
+    data, sent = make_data(client.guest, 'value', size)
+    listener = server.start(['redis-server', '--bind', server.address, '--port', str(port), '--save', '', '--protected-mode',
                              'no', '--daemonize', 'no', '--dir', WORK])
     _listening(server, port, listener)
+    if watch:
+        # It has no way to end well in the middle, so that only the server counts.
+        endless = client.start(['redis-benchmark', *host, '-q', '-t', 'set,get', '-c', '4', '-l'])
+        watch(*((end, way, 4) for end in (endless, listener) for way in ('tx', 'rx')))
+        endless.kill()
     said = client.start(['redis-cli', *host, '-x', 'SET', 'value'], stdin=data).wait().output()
     check(said.strip() == 'OK', f'SET said {said[:200]}')
     client.start(['redis-cli', *host, '--raw', 'GET', 'value'], stdout=f'{WORK}/got').wait()
@@ -102,12 +157,22 @@ def redis(server, client, kib=32, requests=5000):
     return listener.kill(signal.SIGTERM), caller
 
 
-def iperf3(server, client, mib=16, words=()):
-    """It checks no bytes, but counts them."""
+def iperf3(server, client, mib=2, words=(), watch=None):
+    """It checks no bytes, but counts them. WORDS may have -P N, -R, --bidir."""
     port = next(_ports)
-    listener = server.start(['iperf3', '-s', '-1', '-B', server.guest.address, '-p', str(port)])
+    listener = server.start(['iperf3', '-s', '-1', '-B', server.address, '-p', str(port)])
     _listening(server, port, listener)
-    caller = client.start(['iperf3', '-c', server.guest.address, '-p', str(port), '-n', f'{mib}M', '--json', *words]).wait()
+    argv = ['iperf3', '-c', server.address, '-p', str(port), *words]
+    if watch:
+        streams = int(words[words.index('-P') + 1]) if '-P' in words else 1
+        caller = client.start([*argv, '-t', '80000'])
+        for sender, receiver in ((caller, listener), (listener, caller)) if '--bidir' in words else (
+                ((listener, caller),) if '-R' in words else ((caller, listener),)):
+            watch((sender, 'tx', streams), (receiver, 'rx', streams))
+        caller.kill(signal.SIGINT)
+        check('interrupt - the client has terminated' in caller.output(), f'{caller}: {caller.output()[-500:]}')
+        return listener.wait(None), caller
+    caller = client.start([*argv, '-n', f'{mib}M', '--json']).wait()
     listener.wait(None)
     result = json.loads(caller.output())
     check('error' not in result, f'iperf3: {result.get("error")}')
@@ -116,43 +181,106 @@ def iperf3(server, client, mib=16, words=()):
     return listener, caller
 
 
-def sockperf(server, client, seconds=2):
+def sockperf(server, client, seconds=1, watch=None):
     """Ping-pong."""
     port = next(_ports)
-    where = ['--tcp', '-i', server.guest.address, '-p', str(port)]
+    where = ['--tcp', '-i', server.address, '-p', str(port)]
     listener = server.start(['sockperf', 'sr', *where])
     _listening(server, port, listener)
-    caller = client.start(['sockperf', 'pp', *where, '-t', str(seconds)]).wait()
-    check('Valid Duration' in caller.output() or 'Summary: Latency' in caller.output(), f'{caller}: {caller.output()[-800:]}')
+    # It takes memory for as long as it may go on.
+    caller = client.start(['sockperf', 'pp', *where, *(['-t', '3000', '--mps', '1000'] if watch else ['-t', str(seconds)])])
+    if watch:
+        watch(*((end, way, 1) for end in (caller, listener) for way in ('tx', 'rx')))
+        caller.signal(signal.SIGINT)
+    caller.wait(None)
+    check(re.search(r'Total Run.* ReceivedMessages=[1-9]', caller.output()), f'{caller}: {caller.output()[-800:]}')
     return listener.kill(signal.SIGINT), caller
 
 
-def counted(*programs):
-    """The sums over what these programs and their children have counted under Ringway."""
-    total = {'connections': 0, 'ring': 0, 'tcp': 0, 'shm': 0, 'verbs': 0, 'reasons': {}}
-    for program in programs:
-        for row in program.summary():
-            total['connections'] += row['connections']
-            total['ring'] += row['ring_tx_bytes'] + row['ring_rx_bytes']
-            total['tcp'] += row['tcp_tx_bytes'] + row['tcp_rx_bytes']
-            for road in ('shm', 'verbs'):
-                total[road] += row['switched'][road]
-            for reason, count in row['reasons'].items():
-                total['reasons'][reason] = total['reasons'].get(reason, 0) + count
-    check(total['connections'] > 0 and total['ring'] + total['tcp'] > 0, f'{programs[0]}: nothing was counted: {total}')
-    return total
+def rstream(server, client, size, count, iterations, sockets=True):
+    """COUNT messages there and as many back, and that again and again. Without SOCKETS over rsockets."""
+    port = next(_ports)
+    argv = ['rstream', '-p', str(port), '-S', str(size), '-C', str(count), '-I', str(iterations), *(['-T', 's'] if sockets else [])]
+    listener = server.start([*argv, '-b', server.address])
+    (server.guest.until_listening if sockets else server.guest.until_rdma_listening)(port, listener)
+    caller = client.start([*argv, '-s', server.address]).wait()
+    return listener.wait(), caller
 
 
-def prove(programs, road, share=0.5):
-    """At least SHARE of the bytes of each went by this road, "shm" or "verbs"."""
-    totals = {str(program): counted(program) for program in programs}
-    for total in totals.values():
-        part = total['ring'] / (total['ring'] + total['tcp'])
-        check(total[road] > 0 and part >= share, f'{part:.1%} of the bytes by {road}: {json.dumps(totals, indent=1)}')
+def microseconds(program):
+    """What rstream says of a message, of which there and back makes two."""
+    row = program.output().splitlines()[-1].split()
+    check(len(row) >= 7, f'{program}: {program.output()}')
+    return float(row[-1])
 
 
-def prove_tcp(program, reason):
-    """No byte of it went by another road, and it says why (of short connections only that they were short)."""
-    total = counted(program)
-    check(total['ring'] == 0 and total['shm'] + total['verbs'] == 0, f'{program}: a ring was used: {total}')
-    check(reason in total['reasons'] and not set(total['reasons']) - {reason, 'not-busy'}, f'{program}: the reason is not "{reason}": {total}')
+NGINX = '''
+daemon off; worker_processes 2; error_log stderr warn; pid {work}/nginx.pid; user root;
+events {{ worker_connections 512; }}
+http {{
+  access_log off; sendfile on; keepalive_requests 1000000000;
+  client_body_temp_path t1; proxy_temp_path t2; fastcgi_temp_path t3; uwsgi_temp_path t4; scgi_temp_path t5;
+  server {{ listen {address}:{port}; root {work}; }}
+}}
+'''
+
+
+def nginx(server, client, size=1000000, requests=100, watch=None):
+    """A file by curl, then wrk: small ones, on connections that stay."""
+    port = next(_ports)
+    _, sent = make_data(server.guest, 'large', size)
+    text = NGINX.format(work=WORK, address=server.address, port=port)
+    server.guest.run(f"head -c 500 large >small; cat >nginx.conf <<'.'\n{text}.\n")
+    listener = server.start(['nginx', '-p', WORK, '-e', 'stderr', '-c', f'{WORK}/nginx.conf'])
+    _listening(server, port, listener)
+    url = f'http://{server.address}:{port}/'
+    client.start(['curl', '-sS', '--fail', '-o', f'{WORK}/fetched', url + 'large']).wait()
+    _same('by curl', sent, checksum(client.guest, f'{WORK}/fetched'))
+    caller = client.start(['wrk', '-t', '1', '-c', '4', '-d', '80000' if watch else '2', url + 'small'])
+    if watch:
+        watch(*((end, way, 4) for end in (caller, listener) for way in ('tx', 'rx')))
+        caller.signal(signal.SIGINT)
+    caller.wait()
+    said = caller.output()
+    check('Requests/sec' in said and 'Socket errors' not in said and 'Non-2xx' not in said, f'{caller}: {said}')
+    return listener.kill(signal.SIGQUIT), caller
+
+
+SAME_EVERYWHERE = '/bin/bash'  # a file that both guests have, and whose bytes do not repeat
+
+
+class Stream:
+    """A stream from client to server that goes on until something happens to it. socat tells an end of file (status 0) from an error."""
+
+    def __init__(self, server, client):
+        port = next(_ports)
+        self.server, self.feed = server, Feed(client.guest, SAME_EVERYWHERE, True)
+        self.listener = server.start(['socat', '-u', f'TCP-LISTEN:{port},bind={server.address}', 'STDOUT'], stdout=f'{WORK}/arrived')
+        _listening(server, port, self.listener)
+        self.caller = client.start(self.feed.into(f'socat -u STDIN TCP:{server.address}:{port}'))
+        self.lanes, self.port = ((self.caller, 'tx', 1), (self.listener, 'rx', 1)), port
+
+    def until_connected(self):
+        self.server.guest.until(lambda: self.server.guest.sockets(self.port, '01'), f'{self.caller} to connect')
+
+    def arrived(self):
+        """How many bytes; they are those that were sent."""
+        said = self.server.guest.run(f'cmp {WORK}/arrived <(while cat {SAME_EVERYWHERE}; do :; done)', None)
+        check('cmp: EOF on' in said and 'differ' not in said, f'{self.listener}: {said}')
+        return int(self.server.guest.run(['stat', '-c', '%s', f'{WORK}/arrived']))
+
+    def ends_or_goes_on(self):
+        """Something has happened: either both ends hear of an error, or nothing is missing. Answers whether it goes on."""
+        lap = self.feed.laps() + 8  # more than all buffers take
+        self.server.guest.until(lambda: not self.listener.running() or not self.caller.running() or self.feed.laps() >= lap,
+                                f'{self.listener} to end, or to go on')
+        goes_on = self.listener.running() and self.caller.running()
+        if goes_on:
+            self.feed.stop()
+        status = self.caller.wait(None).status, self.listener.wait(None).status
+        if goes_on or 0 in status:
+            check(status == (0, 0), f'of {self.caller} and {self.listener} one heard of an error, the other not: {status}')
+            size = int(self.server.guest.run(['stat', '-Lc', '%s', SAME_EVERYWHERE]))
+            check(self.arrived() == self.feed.laps() * size, f'{self.listener}: an end of file before the end')
+        self.arrived()
+        return goes_on
