@@ -70,6 +70,8 @@ struct lane_tx {
 	_Atomic uint8_t probes;	/* sent while room was waited for: the next is twice as far off */
 	uint16_t sends_since_look;	/* after the peer's end: sends since the kernel's socket was asked about its health */
 	_Atomic int64_t probe_at;	/* when the next is due, see conn_probe.h; 0: nobody waits */
+	_Atomic int64_t stalled_at;	/* since when the peer has taken nothing of a full ring; 0: not known, or not so */
+	_Atomic uint64_t stalled_pos;	/* up to where it had taken by then */
 };
 
 /* The direction that this end receives. */
@@ -125,6 +127,7 @@ struct conn {
 	_Atomic int32_t rcv_lowat;
 	_Atomic int64_t rcv_timeout_ns;	/* SO_RCVTIMEO, 0: for ever */
 	_Atomic int64_t snd_timeout_ns;
+	_Atomic int64_t user_timeout_ns;	/* TCP_USER_TIMEOUT, 0: none */
 
 	uint32_t index;
 	uint32_t generation;	/* grows each time the record is used anew */
@@ -310,6 +313,8 @@ uint64_t conn_rx_tail(struct conn *c);
 size_t conn_tx_room(struct conn *c);
 /* Does the peer have bytes of ours, on a ring, that it has not taken? */
 bool conn_tx_untaken(struct conn *c);
+/* Up to which position it has. Linked. */
+uint64_t conn_tx_taken(const struct conn *c);
 
 /*
  * Takes the frames that lie in the kernel's buffer, acknowledges an announcement, notices an end. -EBUSY: another thread has the lane; 1:

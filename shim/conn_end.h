@@ -35,6 +35,12 @@ void conn_raise_sigpipe(void);
 void conn_peer_ended(struct conn *c);
 
 /*
+ * TCP_USER_TIMEOUT is over: the connection is dead, without a word to the peer but the kernel's reset; the program sees ETIMEDOUT once.
+ * Both locks held.
+ */
+void conn_timed_out(struct conn *c, int fd);
+
+/*
  * The kernel told the end of the peer's stream. Did the peer die, without a word in the segment, with bytes of ours unread in its ring?
  * Its kernel would have answered with a reset had they been in its socket: true, and the program will see one. Any lock or
  * none held.

@@ -101,9 +101,14 @@ size_t conn_tx_room(struct conn *c)
 	return room + ring_tx_spare(&c->link.tx);
 }
 
+uint64_t conn_tx_taken(const struct conn *c)
+{
+	return peer_read_u64(&c->link.tx.ctl->rx.head_pos);
+}
+
 bool conn_tx_untaken(struct conn *c)
 {
-	return conn_is_linked(c) && load_unlocked(&c->link.tx.tail_pos) != peer_read_u64(&c->link.tx.ctl->rx.head_pos);
+	return conn_is_linked(c) && load_unlocked(&c->link.tx.tail_pos) != conn_tx_taken(c);
 }
 
 static bool writable(struct conn *c)

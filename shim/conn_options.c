@@ -66,6 +66,7 @@ void conn_read_options(struct conn *c, int fd)
 	store_relaxed(&c->rcv_lowat, lowat > 0 ? lowat : 1);
 	store_relaxed(&c->rcv_timeout_ns, timeout_option(fd, SO_RCVTIMEO));
 	store_relaxed(&c->snd_timeout_ns, timeout_option(fd, SO_SNDTIMEO));
+	store_relaxed(&c->user_timeout_ns, (unsigned int)int_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT) * INT64_C(1000000));
 	for (size_t i = 0; i < sizeof(unfit) / sizeof(unfit[0]); i++)
 		if (int_option(fd, unfit[i].level, unfit[i].name))
 			conn_pin(c, unfit[i].why);

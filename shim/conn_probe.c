@@ -34,10 +34,36 @@ ssize_t conn_write_probe(struct conn *c, int fd)
 	return 0;
 }
 
+static bool is_full(struct conn *c)
+{
+	return conn_is_linked(c) && load_relaxed(&c->tx.state) == TX_RING && !load_relaxed(&c->rx.dead) &&
+	       conn_tx_room(c) < ring_tx_low_water(&c->link.tx, SIZE_MAX);
+}
+
 static bool needs_probes(struct conn *c)
 {
-	return load_relaxed(&c->tx.peer_ended) && conn_is_linked(c) && load_relaxed(&c->tx.state) == TX_RING &&
-	       conn_tx_room(c) < ring_tx_low_water(&c->link.tx, SIZE_MAX);
+	return load_relaxed(&c->tx.peer_ended) && is_full(c);
+}
+
+/* How long the peer may still take nothing; TCP counts from the first question that it answers with "no room". */
+static int64_t patience(struct conn *c, int64_t now)
+{
+	uint64_t taken = conn_tx_taken(c);
+
+	if (!load_relaxed(&c->tx.stalled_at) || load_relaxed(&c->tx.stalled_pos) != taken) {
+		store_relaxed(&c->tx.stalled_pos, taken);
+		store_relaxed(&c->tx.stalled_at, now);
+	}
+	return load_relaxed(&c->tx.stalled_at) + load_relaxed(&c->user_timeout_ns) - now;
+}
+
+/* Tx lock held. */
+static void give_up_if_due(struct conn *c, int fd, int64_t now)
+{
+	if (!load_relaxed(&c->user_timeout_ns) || !is_full(c) || patience(c, now) > 0 || !conn_trylock_rx(c))
+		return;
+	conn_timed_out(c, fd);
+	lane_unlock(&c->rx.lock);
 }
 
 static void set_next(struct conn *c, int64_t now)
@@ -48,20 +74,26 @@ static void set_next(struct conn *c, int64_t now)
 /* Room means that the peer lives: the next wait begins with the shortest distance. */
 int64_t conn_probe_wait(struct conn *c)
 {
-	int64_t now;
+	bool probes = load_relaxed(&c->tx.peer_ended), limited = load_relaxed(&c->user_timeout_ns);
+	int64_t now, wait_ns = INT64_MAX, left_ns;
 
-	if (!needs_probes(c)) {
+	if ((!probes && !limited) || !is_full(c)) {
 		if (unlikely(load_relaxed(&c->tx.probe_at))) {
 			store_relaxed(&c->tx.probe_at, 0);
 			store_relaxed(&c->tx.probes, 0);
 		}
+		if (unlikely(load_relaxed(&c->tx.stalled_at)))
+			store_relaxed(&c->tx.stalled_at, 0);
 		return PROBE_NOT_NEEDED;
 	}
 	now = now_ns();
-	if (!load_relaxed(&c->tx.probe_at))
+	if (probes && !load_relaxed(&c->tx.probe_at))
 		set_next(c, now);
-	now = load_relaxed(&c->tx.probe_at) - now;
-	return now > AGAIN_NS ? now : AGAIN_NS;
+	if (probes)
+		wait_ns = load_relaxed(&c->tx.probe_at) - now;
+	if (limited && (left_ns = patience(c, now)) < wait_ns)
+		wait_ns = left_ns;
+	return wait_ns > AGAIN_NS ? wait_ns : AGAIN_NS;
 }
 
 int64_t conn_look_again(struct conn *c, bool room)
@@ -82,7 +114,12 @@ void conn_probe_if_due(struct conn *c, int fd)
 		return;
 	now = now_ns();
 	/* Not another's socket: who closes takes the lock after the number was forgotten. */
-	if (needs_probes(c) && conn_call_has(c, fd) && now >= load_relaxed(&c->tx.probe_at)) {
+	if (!conn_call_has(c, fd)) {
+		lane_unlock(&c->tx.lock);
+		return;
+	}
+	give_up_if_due(c, fd, now);
+	if (needs_probes(c) && now >= load_relaxed(&c->tx.probe_at)) {
 		n = conn_write_probe(c, fd);
 		if (load_relaxed(&c->tx.probes) < DOUBLINGS_MAX)
 			store_relaxed(&c->tx.probes, load_relaxed(&c->tx.probes) + 1);

@@ -5,7 +5,7 @@
 /*
  * Probes: bytes for a socket of the peer that may not exist any more, so that the kernel finds out (PROTOCOL.md section 6).
  * Who waits for room behind the peer's end of its own stream hears of nothing else by itself: a peer that reads slowly and one
- * that was killed are both silent.
+ * that was killed are both silent. And the end of TCP_USER_TIMEOUT, which comes at the same places: the kernel does not know that bytes wait.
  */
 
 #include <stdbool.h>
@@ -23,7 +23,7 @@ struct conn;
 ssize_t conn_write_probe(struct conn *c, int fd);
 
 /*
- * How long, in nanoseconds, a wait for room may sleep before a probe is due, or PROBE_NOT_NEEDED. Due times belong to the connection, not to
+ * How long, in nanoseconds, a wait for room may sleep before a probe is due or the connection is given up, or PROBE_NOT_NEEDED. Due times belong to the connection, not to
  * the wait: a loop of short waits comes to them, too. Under conn_hold(), like the next.
  */
 int64_t conn_probe_wait(struct conn *c);
@@ -31,7 +31,7 @@ int64_t conn_probe_wait(struct conn *c);
 /* The same for a wait for room or for bytes: also until the verdict on a dead link is due. */
 int64_t conn_look_again(struct conn *c, bool room);
 
-/* Writes the probe if its time has come and nobody has the lane. Never blocks. */
+/* Writes the probe, or gives the connection up, if its time has come and nobody has the lane. Never blocks. */
 void conn_probe_if_due(struct conn *c, int fd);
 
 #endif

@@ -53,8 +53,12 @@ static bool switches_on(const void *value, socklen_t len)
 	return len != sizeof(int) || *(const int *)value != 0;
 }
 
-static void copy_option(struct conn *c, int name, const void *value, socklen_t len)
+static void copy_option(struct conn *c, int level, int name, const void *value, socklen_t len)
 {
+	if (level == IPPROTO_TCP && name == TCP_USER_TIMEOUT && len >= sizeof(int))
+		store_relaxed(&c->user_timeout_ns, *(const unsigned int *)value * INT64_C(1000000));
+	if (level != SOL_SOCKET)
+		return;
 	if ((name == SO_RCVTIMEO || name == SO_SNDTIMEO) && len >= sizeof(struct timeval))
 		store_relaxed(name == SO_RCVTIMEO ? &c->rcv_timeout_ns : &c->snd_timeout_ns, sockopt_timeout_ns(value));
 	if (name == SO_RCVLOWAT && len >= sizeof(int))
@@ -73,8 +77,8 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 	if (bad && switches_on(value, len) && !fd_pin(fd, bad->why) && bad->refused)
 		return (int)as_errno(-bad->refused);
 	r = real_setsockopt(fd, level, name, value, len);
-	if (r == 0 && level == SOL_SOCKET)
-		copy_option(c, name, value, len);
+	if (r == 0)
+		copy_option(c, level, name, value, len);
 	return r;
 }
 

@@ -83,10 +83,10 @@ static short kernel_events(struct conn *c, enum wait_for what, int64_t *limit_ns
 	 * The end of the peer's stream is level-true for ever: asked for until it has been seen. From then on only a probe
 	 * can tell a peer that reads slowly from one that is gone; a lost one is repeated at growing distance.
 	 */
-	if (!load_relaxed(&c->tx.peer_ended))
-		return POLLRDHUP;
 	*limit_ns = conn_probe_wait(c);
-	return 0;
+	if (*limit_ns == PROBE_NOT_NEEDED)
+		*limit_ns = WAIT_FOREVER;
+	return load_relaxed(&c->tx.peer_ended) ? 0 : POLLRDHUP;
 }
 
 /* What decides about EINTR, gathered before the sleep. */

@@ -50,7 +50,8 @@ class Director:
         self.actors, self.children, self.pids = {}, {}, set()
         self.hung = False
         # An edge-triggered set tells of the moment when its end is acknowledged.
-        self.watch = Watch(family, patient=any(",et" in step.text for step in script.steps))
+        self.watch = Watch(family, patient=any(",et" in step.text for step in script.steps),
+                           lonely=any("TCP_USER_TIMEOUT" in step.text for step in script.steps))
 
     # -- processes
 

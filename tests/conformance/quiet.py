@@ -23,8 +23,9 @@ End = collections.namedtuple("End", "state sent received notsent")
 
 
 class Watch:
-    def __init__(self, family, patient=False):
+    def __init__(self, family, patient=False, lonely=False):
         self.patient = patient  # waits for the acknowledgement of an end, too, which may be delayed for 40 ms
+        self.lonely = lonely    # an end may vanish without a word to the other
         self.address = (socket.AF_INET6, socket.inet_pton(socket.AF_INET6, "::1")) if family == "6" else \
             (socket.AF_INET, socket.inet_aton("127.0.0.1") + bytes(12))
         self.netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG)
@@ -69,6 +70,8 @@ class Watch:
         """What `end` has sent is with `peer`."""
         if end.state in (SYN_SENT, SYN_RECV) or (self.patient and end.state == FIN_WAIT1 and not end.notsent):
             return False
+        if peer is None and self.lonely:
+            return True
         if peer is None or peer.state == TIME_WAIT:
             # Its end or its reset has to have reached us.
             return end.state in (TIME_WAIT, CLOSE, LISTEN) or (peer is not None and end.state != ESTABLISHED)
