@@ -24,12 +24,13 @@ static inline struct conn *conn_of(int fd)
  * line (NOINLINE): a wrapper that must save registers for it costs as much again.
  */
 #define NOINLINE __attribute__((noinline))
-#define RETURN_IF_PINNED(c, lane, counts, call) \
+#define RETURN_IF_PINNED(c, fd, lane, counts, call) \
 	do { \
 		if (likely(load_relaxed(&(c)->lane.mode) == MODE_PINNED)) { \
 			ssize_t n_ = (call); \
-			if (n_ > 0 && (counts)) \
-				plain_add(&(c)->lane.tcp_bytes, (uint64_t)n_, lane_is_alone(load_relaxed(&(c)->shared))); \
+			if (n_ > 0 && (counts) && \
+			    unlikely(plain_count(&(c)->lane.tcp_bytes, (uint64_t)n_, lane_is_alone(load_relaxed(&(c)->shared))))) \
+				conn_tell_stats(c, fd); \
 			return n_; \
 		} \
 	} while (0)

@@ -26,7 +26,7 @@ EXPORT ssize_t read(int fd, void *buf, size_t len)
 
 	if (likely(!c))
 		return real_read(fd, buf, len);
-	RETURN_IF_PINNED(c, rx, true, real_read(fd, buf, len));
+	RETURN_IF_PINNED(c, fd, rx, true, real_read(fd, buf, len));
 	return read_unpinned(fd, buf, len, c);
 }
 
@@ -42,7 +42,7 @@ EXPORT ssize_t write(int fd, const void *buf, size_t len)
 
 	if (likely(!c))
 		return real_write(fd, buf, len);
-	RETURN_IF_PINNED(c, tx, true, real_write(fd, buf, len));
+	RETURN_IF_PINNED(c, fd, tx, true, real_write(fd, buf, len));
 	return write_unpinned(fd, buf, len, c);
 }
 

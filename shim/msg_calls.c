@@ -36,7 +36,7 @@ EXPORT ssize_t send(int fd, const void *buf, size_t len, int flags)
 
 	if (likely(!c))
 		return real_send(fd, buf, len, flags);
-	RETURN_IF_PINNED(c, tx, true, real_send(fd, buf, len, flags));
+	RETURN_IF_PINNED(c, fd, tx, true, real_send(fd, buf, len, flags));
 	return send_unpinned(fd, buf, len, flags, c);
 }
 
@@ -149,7 +149,7 @@ EXPORT ssize_t recv(int fd, void *buf, size_t len, int flags)
 
 	if (likely(!c))
 		return real_recv(fd, buf, len, flags);
-	RETURN_IF_PINNED(c, rx, !(flags & PLAIN_NO_BYTES), real_recv(fd, buf, len, flags));
+	RETURN_IF_PINNED(c, fd, rx, !(flags & PLAIN_NO_BYTES), real_recv(fd, buf, len, flags));
 	return recv_unpinned(fd, buf, len, flags, c);
 }
 

@@ -211,6 +211,7 @@ void nego_poke(struct conn *c, int fd)
 		log_debug("conn %u: stays on TCP: %s", c->index, reason_word(why));
 		conn_pin(c, why);
 	}
+	conn_tell_stats(c, fd);
 }
 
 int nego_wait_fd(const struct conn *c)

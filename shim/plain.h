@@ -33,6 +33,20 @@ static inline void plain_add(_Atomic uint64_t *to, uint64_t n, bool alone)
 		fetch_add(to, n);
 }
 
+/*
+ * Bytes of the program that the kernel carried. True where they make the lane's count pass a power of two from 4 KiB on, or a multiple of
+ * 64 KiB: conn_tell_stats() is due, since `ringway ps` is asked most often about a connection that stays on TCP. Not before, because its
+ * row costs two system calls.
+ */
+static inline bool plain_count(_Atomic uint64_t *bytes, uint64_t n, bool alone)
+{
+	uint64_t had = load_relaxed(bytes);
+	uint64_t step = had < 4095 ? 4095 : had > 65535 ? 65535 : had;
+
+	plain_add(bytes, n, alone);
+	return (had ^ (had + n)) > step;
+}
+
 static inline enum plain_pass plain_enter(struct conn *c, _Atomic uint8_t *mode, _Atomic int32_t *in_calls)
 {
 	uint8_t m = load_relaxed(mode);
@@ -64,18 +78,19 @@ static inline void plain_leave(struct conn *c, int fd, enum plain_pass pass, ssi
 			       _Atomic uint64_t *bytes, _Atomic uint64_t *calls)
 {
 	bool alone = lane_is_alone(load_relaxed(&c->shared));
+	bool tell = n > 0 && plain_count(bytes, (uint64_t)n, alone);
 
-	if (n > 0)
-		plain_add(bytes, (uint64_t)n, alone);
-	if (pass != PASS_COUNT_IN)
-		return;
-	if (likely(alone))
-		count_add(in_calls, -1);
-	else
-		fetch_sub(in_calls, 1);
-	plain_add(calls, 1, alone);
-	if (unlikely(conn_nego_due(c)))
-		nego_poke(c, fd);
+	if (pass == PASS_COUNT_IN) {
+		if (likely(alone))
+			count_add(in_calls, -1);
+		else
+			fetch_sub(in_calls, 1);
+		plain_add(calls, 1, alone);
+		if (unlikely(conn_nego_due(c)))
+			nego_poke(c, fd);
+	}
+	if (unlikely(tell))
+		conn_tell_stats(c, fd);
 }
 
 static inline enum plain_pass plain_rx_enter(struct conn *c)
