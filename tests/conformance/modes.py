@@ -2,16 +2,23 @@
 """The modes in which every script runs. Not the full product: each row is there for what it alone would find."""
 import collections
 
-Mode = collections.namedtuple("Mode", "name layout family who after spin warm ring")
+Mode = collections.namedtuple("Mode", "name layout family who after spin warm ring road")
 
 TINY_RING = 4096
+BIG_RING = 8 << 20  # there is no second ring between hosts: this much can be unread, as in the kernel's socket
 
 
-def _mode(layout, family, who, after, spin, warm, ring=None):
+def _mode(layout, family, who, after, spin, warm, ring=None, road="shm"):
     words = [layout, f"v{family}", who, f"after-{after}", f"spin-{spin}", "warm" if warm else "cold"]
-    if ring:
+    if ring and ring != BIG_RING:
         words.append(f"ring-{ring}")
-    return Mode("-".join(words), layout, family, who, None if after == "default" else after, spin, warm, ring)
+    if road != "shm":
+        words.append(road)
+    return Mode("-".join(words), layout, family, who, None if after == "default" else after, spin, warm, ring, road)
+
+
+def _verbs(layout, family, who, after, spin, warm, ring=BIG_RING):
+    return _mode(layout, family, who, after, spin, warm, ring, "verbs")
 
 
 MODES = (
@@ -40,4 +47,19 @@ MODES = (
     _mode("one", "4", "both", "0", "0", True),
     _mode("one", "m", "both", "default", "auto", True),
     _mode("one", "4", "both", "0", "auto", False),
+)
+
+# Both ends as if on two hosts, over the double of verbs (tests/verbs_double). What does not depend on the road is not asked again.
+VERBS_MODES = (
+    _verbs("procs", "4", "both", "0", "0", True),
+    _verbs("procs", "6", "both", "default", "auto", True),
+    _verbs("procs", "m", "both", "0", "0", True),
+    _verbs("procs", "4", "both", "0", "0", True, TINY_RING),
+    _verbs("procs", "4", "both", "0", "auto", False),
+    _verbs("procs", "6", "both", "default", "0", False),
+    _verbs("procs", "4", "A", "0", "auto", True),
+    _verbs("procs", "4", "B", "0", "0", False),
+    _verbs("threads", "4", "both", "0", "auto", True),
+    _verbs("one", "4", "both", "0", "0", True),
+    _verbs("one", "4", "both", "0", "auto", False),
 )

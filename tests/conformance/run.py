@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""run.py [--shim SO] [--mode GLOB] [--repeat N] [--verbose] PROGRAM SCRIPT...: the differential harness.
+"""run.py [--shim SO [--verbs DIRECTORY]] [--mode GLOB] [--repeat N] [--verbose] PROGRAM SCRIPT...: the differential harness.
 
 A SCRIPT is a file, or random:FIRST-LAST[:STEPS] for random scripts of these seeds.
 
 Each script runs on kernel TCP once per layout, address family and warm-up, then in every mode under the preload; the traces must
-be equal but for the rows of `deviations`. Without --shim the script is only run on kernel TCP, N times, and must give
+be equal but for the rows of `deviations`. With --verbs the modes are those between hosts, over the double of verbs in that directory. Without --shim the script is only run on kernel TCP, N times, and must give
 one and the same trace each time. Exit status 0: all equal.
 """
 import argparse
@@ -20,7 +20,7 @@ sys.path.insert(0, str(HERE.parent / "support"))
 
 import ringway_support as support  # noqa: E402
 from director import Director  # noqa: E402
-from modes import MODES  # noqa: E402
+from modes import MODES, VERBS_MODES  # noqa: E402
 from random_steps import Generator  # noqa: E402
 from script import Script, read_deviations  # noqa: E402
 
@@ -32,6 +32,7 @@ class Runner:
         self.options, self.script, self.scratch = options, script, scratch
         self.deviations = read_deviations(HERE / "deviations", script.name)
         self.baselines, self.hangs = {}, 0
+        self.modes = VERBS_MODES if options.verbs else MODES
         self.complaints = {}  # lines -> the modes in which they came
 
     def complain(self, mode_name, lines):
@@ -93,6 +94,8 @@ class Runner:
 
         def stage_env(who):
             env = support.preload_env(self.options.shim, after=mode.after, spin=mode.spin, ring=mode.ring, summary=summary)
+            if mode.road == "verbs":
+                env |= {"RINGWAY_TRANSPORTS": "verbs", "LD_LIBRARY_PATH": self.options.verbs}
             if mode.who == "dormant":
                 del env["RINGWAY"]
             return env if mode.who in ("both", "dormant", who) else support.clean_env()
@@ -112,16 +115,18 @@ class Runner:
             return [f"a ring was used with one end only: {summaries}"] if switched or sent or received else []
         if mode.warm and not self.script.unswitched and not (switched and sent and received):
             return [f"no ring was used, so that nothing is proved: {summaries}"]
+        if any(road != mode.road and count for s in summaries for road, count in s["switched"].items()):
+            return [f"another road was taken: {summaries}"]
         return []
 
     def stale(self):
         if self.options.mode == "*":
             for row in self.deviations:
-                if not row.used and "*" not in row.script:
+                if not row.used and "*" not in row.script and any(row.is_for(mode) for mode in self.modes if self.script.wants(mode)):
                     self.complain("deviations", [f"line {row.line_number} no longer occurs: {row.step}: {row.result}"])
 
     def run(self):
-        for mode in MODES:
+        for mode in self.modes:
             if self.script.wants(mode) and fnmatch.fnmatchcase(mode.name, self.options.mode):
                 self.run_mode(mode)
             if self.hangs >= MAX_HANGS:
@@ -156,6 +161,7 @@ def texts_of(word):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--shim", help="the preload; without it only kernel TCP is run")
+    parser.add_argument("--verbs", metavar="DIRECTORY", help="the modes between hosts, over the double of verbs that lies there")
     parser.add_argument("--mode", default="*", help="glob of the modes to run")
     parser.add_argument("--repeat", type=int, default=3, help="how often kernel TCP is run without --shim")
     parser.add_argument("--verbose", action="store_true", help="print every trace")

@@ -82,9 +82,12 @@ class Deviation:
         self.line_number, self.used = line_number, False
         self.script, self.modes, self.step, self.result, self.reason = fields
 
+    def is_for(self, mode):
+        return any(fnmatch.fnmatchcase(mode.name, glob) for glob in self.modes.split())
+
     def accepts(self, mode, step, result):
-        return (any(fnmatch.fnmatchcase(mode.name, g) for g in self.modes.split())
-                and fnmatch.fnmatchcase(step, self.step) and fnmatch.fnmatchcase(result, self.result))
+        return (self.is_for(mode) and fnmatch.fnmatchcase(step, self.step)
+                and fnmatch.fnmatchcase(result, self.result))
 
 
 def read_deviations(path, script_name):
