@@ -178,8 +178,8 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 {
 	ssize_t n;
 
-	/* Without bytes a send only asks whether the socket is well, and the kernel says which control messages it takes. */
-	if ((!w->left || unlikely(m && m->msg_controllen)) && !load_relaxed(&c->rx.dead)) {
+	/* Without bytes a send only asks whether the socket is well; and the kernel says which control messages it takes. */
+	if ((!w->left || unlikely((m && m->msg_controllen) || flags & MSG_FASTOPEN)) && !load_relaxed(&c->rx.dead)) {
 		n = give_tcp(c, fd, &(struct iov_walk){ 0 }, flags, m);
 		if (n < 0 || !w->left)
 			return n;

@@ -53,6 +53,10 @@ EXPORT ssize_t sendto(int fd, const void *buf, size_t len, int flags, const stru
 		return as_errno(-EINVAL);
 	if (addr && user_range_bad(addr, addr_len))
 		return as_errno(-EFAULT);
+	/* To begin with bytes what has begun is refused, in one way or another. */
+	if (unlikely(flags & MSG_FASTOPEN))
+		return as_errno(conn_send_iov(c, fd, &(struct iovec){ (void *)buf, len }, 1, flags,
+					      &(struct msghdr){ .msg_name = (void *)addr, .msg_namelen = addr_len }));
 	return as_errno(conn_send(c, fd, buf, len, flags));
 }
 

@@ -106,6 +106,8 @@ static void control(const char *whose, int a, int b)
 	struct msghdr m = { .msg_iov = &word, .msg_iovlen = 1, .msg_control = bytes, .msg_controllen = 0 };
 	struct mmsghdr two[2] = { { .msg_hdr = m }, { .msg_hdr = m } };
 
+	TRY(send(a, "word", 4, MSG_FASTOPEN));
+	TRY(sendto(a, "word", 4, MSG_FASTOPEN, (struct sockaddr *)&(struct sockaddr_in){ .sin_family = AF_INET }, 16));
 	TRY(with_control(a, SOL_SOCKET, SCM_RIGHTS, whole, whole));
 	TRY(with_control(a, SOL_SOCKET, SCM_CREDENTIALS, whole, whole));
 	TRY(with_control(a, SOL_SOCKET, 77, whole, whole));
