@@ -57,7 +57,8 @@ void conn_read_options(struct conn *c, int fd)
 	};
 	long flags = sys_fcntl(fd, F_GETFL, 0);
 	char ulp[16] = "";
-	unsigned ulp_len = sizeof(ulp);
+	unsigned ulp_len = sizeof(ulp), peek_len = sizeof(int);
+	int peek_off = -1;
 	int lowat = int_option(fd, SOL_SOCKET, SO_RCVLOWAT);
 
 	store_relaxed(&c->have_options, 1);
@@ -70,6 +71,8 @@ void conn_read_options(struct conn *c, int fd)
 	for (size_t i = 0; i < sizeof(unfit) / sizeof(unfit[0]); i++)
 		if (int_option(fd, unfit[i].level, unfit[i].name))
 			conn_pin(c, unfit[i].why);
+	if (sys_getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &peek_off, &peek_len) == 0 && peek_off >= 0)
+		conn_pin(c, REASON_PEEK_OFFSET);
 	if (sys_getsockopt(fd, IPPROTO_TCP, TCP_ULP, ulp, &ulp_len) == 0 && ulp_len && ulp[0])
 		conn_pin(c, REASON_ULP);
 }

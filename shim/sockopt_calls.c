@@ -32,6 +32,7 @@ static const struct unfit {
 	{ IPPROTO_TCP, TCP_INQ, REASON_TIMESTAMPS, ENOPROTOOPT },
 	{ SOL_SOCKET, SO_ZEROCOPY, REASON_ZEROCOPY, EOPNOTSUPP },
 	{ SOL_SOCKET, SO_OOBINLINE, REASON_OOB, 0 },
+	{ SOL_SOCKET, SO_PEEK_OFF, REASON_PEEK_OFFSET, EOPNOTSUPP },
 	{ SOL_SOCKET, SO_TIMESTAMP, REASON_TIMESTAMPS, 0 },
 	{ SOL_SOCKET, SO_TIMESTAMPNS, REASON_TIMESTAMPS, 0 },
 	{ SOL_SOCKET, SO_TIMESTAMPING, REASON_TIMESTAMPS, 0 },
@@ -48,8 +49,10 @@ static const struct unfit *find_unfit(int level, int name)
 }
 
 /* Does the value switch something on? Options that are no number always do. */
-static bool switches_on(const void *value, socklen_t len)
+static bool switches_on(const struct unfit *option, const void *value, socklen_t len)
 {
+	if (option->why == REASON_PEEK_OFFSET && len >= sizeof(int))
+		return *(const int *)value >= 0;
 	return len != sizeof(int) || *(const int *)value != 0;
 }
 
@@ -74,7 +77,7 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 	if (likely(!c))
 		return real_setsockopt(fd, level, name, value, len);
 	bad = user_range_bad(value, len) ? NULL : find_unfit(level, name);
-	if (bad && switches_on(value, len) && !fd_pin(fd, bad->why) && bad->refused)
+	if (bad && switches_on(bad, value, len) && !fd_pin(fd, bad->why) && bad->refused)
 		return (int)as_errno(-bad->refused);
 	r = real_setsockopt(fd, level, name, value, len);
 	if (r == 0)

@@ -275,6 +275,8 @@ def cases(probes, work):
         table["faults-" + where + "-on-ring"] = Case(probe("faults", where), at_once, ring_used)
     table["lengths"] = Case(probe("lengths"))
     table["lengths-on-ring"] = Case(probe("lengths"), at_once, ring_used)
+    table["peek-offset"] = Case(probe("peek_offset"))
+    table["peek-offset-on-ring"] = Case(probe("peek_offset"), at_once, ring_used)
     for how in ("jump", "copies", "cancel"):
         table["leave-" + how] = Case(probe("leave", how))
         table["leave-" + how + "-on-ring"] = Case(probe("leave", how), at_once, ring_used)
