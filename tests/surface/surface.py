@@ -32,10 +32,11 @@ def run(argv, env, **kwargs):
 
 
 class Case:
-    def __init__(self, argv, options=None, check=None, env=None, compare=True, status=0, beside=None):
+    def __init__(self, argv, options=None, check=None, env=None, compare=True, status=0, beside=None, root=""):
         self.argv, self.options, self.check, self.env = argv, options or {}, check, env or {}
         self.compare, self.status = compare, status
         self.beside = beside    # an object preloaded after the shim in the enabled run
+        self.root = root    # what only root may do of it
 
 
 class Failure(Exception):
@@ -226,7 +227,7 @@ def cases(probes, work):
         "moves": Case(probe("moves")),
         "moves-on-ring": Case(probe("moves"), at_once, ring_used),
         "moves-on-ring-old-kernel": Case(probe("moves", "old"), at_once, ring_used),
-        "chroot": Case(probe("cage", "chroot", str(work / "root-XXXXXX")), at_once),
+        "chroot": Case(probe("cage", "chroot", str(work / "root-XXXXXX")), at_once, root="chroot"),
         "seccomp-by-prctl": Case(probe("cage", "prctl", "talk"), {"after": "20"}, caged),
         "seccomp-by-syscall": Case(probe("cage", "seccomp"), {"after": "20"}, caged),
         "seccomp-talk-only": Case(probe("cage", "talk-only"), {"after": "20"}, one_caged),
@@ -268,7 +269,7 @@ def cases(probes, work):
         "program-static": Case(["sh", "-c", f"{probes}/static; echo $?"]),
         "ring-after-kill": Case(probe("processes", "kill"), at_once, ring_used),
         "program-setuid": Case(["sh", "-c", f"cp {probes}/fds {work}/setuid && chown nobody {work}/setuid && "
-                                            f"chmod 4755 {work}/setuid && {work}/setuid closed"]),
+                                            f"chmod 4755 {work}/setuid && {work}/setuid closed"], root="chown"),
     }
     for where in ("low", "high"):
         table["faults-" + where] = Case(probe("faults", where))
@@ -294,6 +295,9 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         work = pathlib.Path(directory)
         case = cases(probes, work)[sys.argv[3]]
+        if case.root and os.geteuid() != 0:
+            print(f"{case.root} needs root")
+            return 77
         dormant = clean_env()
         dormant["LD_PRELOAD"] = preload_env(shim)["LD_PRELOAD"]
         options = {"summary": work / "summary", "log_file": work / "log"} | case.options
