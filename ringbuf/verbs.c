@@ -132,6 +132,7 @@ static void work(struct verbs_link *v, unsigned asked)
 int verbs_pump(struct ring_link *link, unsigned why)
 {
 	struct verbs_link *v = engine_of(link);
+	KEEPS_ERRNO;
 
 	if (!v)
 		return -ESRCH;

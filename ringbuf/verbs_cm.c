@@ -57,6 +57,7 @@ static enum verbs_error verbs_offer(struct verbs_attempt **out, const struct soc
 {
 	enum verbs_error why;
 	struct verbs_attempt *a = begin(&why);
+	KEEPS_ERRNO;
 
 	if (!a)
 		return why;
@@ -84,6 +85,7 @@ static enum verbs_error verbs_dial(struct verbs_attempt **out, const struct sock
 	enum verbs_error why;
 	struct verbs_attempt *a = begin(&why);
 	struct sockaddr_storage from = { 0 };
+	KEEPS_ERRNO;
 
 	if (!a)
 		return why;
@@ -212,6 +214,7 @@ static enum verbs_step attempt_step(struct verbs_attempt *a)
 {
 	struct rdma_cm_event *event;
 	enum verbs_step step = VERBS_WAIT;
+	KEEPS_ERRNO;
 
 	while (step == VERBS_WAIT && !a->error && !rdma_get_cm_event(a->events, &event)) {
 		struct rdma_cm_id *id = event->id;
@@ -231,6 +234,7 @@ static enum verbs_error equip(struct verbs_attempt *a, struct ring_link *link, u
 			      struct verbs_memory *own)
 {
 	enum verbs_error why;
+	KEEPS_ERRNO;
 
 	if (!a->id || !a->id->verbs || a->v)
 		return VERBS_SYSTEM;
@@ -279,6 +283,7 @@ static void prepare_param(const struct verbs_attempt *a, struct rdma_conn_param 
 static enum verbs_error ask(struct verbs_attempt *a, const void *msg, size_t len)
 {
 	struct rdma_conn_param param;
+	KEEPS_ERRNO;
 
 	if (!a->v || len > VERBS_MESSAGE_MAX)
 		return VERBS_SYSTEM;
@@ -289,6 +294,7 @@ static enum verbs_error ask(struct verbs_attempt *a, const void *msg, size_t len
 static enum verbs_error answer(struct verbs_attempt *a, const void *msg, size_t len)
 {
 	struct rdma_conn_param param;
+	KEEPS_ERRNO;
 
 	if (!a->v || len > VERBS_MESSAGE_MAX)
 		return VERBS_SYSTEM;
@@ -305,6 +311,8 @@ static void drop_link(struct verbs_attempt *a)
 
 static void refuse(struct verbs_attempt *a)
 {
+	KEEPS_ERRNO;
+
 	if (!a->id || !a->listener)
 		return;
 	drop_link(a);
@@ -315,6 +323,8 @@ static void refuse(struct verbs_attempt *a)
 
 static void attempt_end(struct verbs_attempt *a)
 {
+	KEEPS_ERRNO;
+
 	if (a->listener)
 		rdma_destroy_id(a->listener);
 	if (a->v && a->v->up && !a->error && verbs_wait_for(a->v, a->events->fd, WAIT_EVENTS)) {

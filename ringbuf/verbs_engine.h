@@ -8,6 +8,7 @@
 #ifndef RINGWAY_RINGBUF_VERBS_ENGINE_H
 #define RINGWAY_RINGBUF_VERBS_ENGINE_H
 
+#include <errno.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
@@ -119,6 +120,13 @@ struct verbs_link {
 	uint8_t inbox[RECV_SLOTS][MESSAGE_BYTES] __attribute__((aligned(64)));
 	uint8_t outbox[SEND_SLOTS][MESSAGE_BYTES];
 };
+
+/* The libraries set errno, and a call that succeeds leaves the program's alone: at the top of whatever the shim calls and they are called from. */
+static inline void errno_back(const int *kept)
+{
+	errno = *kept;
+}
+#define KEEPS_ERRNO __attribute__((unused, cleanup(errno_back))) const int kept_errno = errno
 
 static inline struct verbs_link *engine_of(const struct ring_link *link)
 {

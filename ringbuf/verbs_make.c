@@ -309,6 +309,7 @@ void verbs_unmake(struct verbs_link *v)
 void verbs_leave(struct ring_link *link)
 {
 	struct verbs_link *v = engine_of(link);
+	KEEPS_ERRNO;
 
 	if (!v)
 		return;

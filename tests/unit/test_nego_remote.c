@@ -42,12 +42,15 @@ static void two_ends_meet(void **state)
 	for (enum kind kind = V4; kind < NR_KINDS; kind++) {
 		remote_open(kind);
 		move_counted("hello");
+		errno = EDOM;
 		poke_both(6);
+		assert_int_equal(errno, EDOM);
 		assert_linked();
 		assert_true(conn_is_far(&bench.connector) && conn_is_far(&bench.acceptor));
 		assert_int_equal(bench.connector.link.segment.ring_bytes, 65536);
 		assert_int_equal(seen.adopts, 2);
-		assert_int_equal(far_pump(&bench.connector, 0), 0);
+		assert_int_equal(far_pump(&bench.connector, VERBS_RUNG), 0);
+		assert_int_equal(errno, EDOM);
 		remote_close();
 	}
 }
