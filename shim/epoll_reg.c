@@ -290,7 +290,9 @@ static bool kernel_edge(const struct epoll_reg *r, uint32_t mask, uint32_t kerne
 	/* Urgent bytes are bytes. */
 	if (came & ~(uint32_t)EPOLLPRI || came & r->events)
 		return true;
-	return (seen & EPOLLIN && !conn_rx_on_ring(r->conn)) || (seen & EPOLLOUT && !conn_tx_on_ring(r->conn));
+	/* A direction that is shut is writable for ever, and is named beside every arrival. */
+	return (seen & EPOLLIN && !conn_rx_on_ring(r->conn)) ||
+	       (seen & EPOLLOUT && !conn_tx_on_ring(r->conn) && load_relaxed(&r->conn->tx.state) != TX_SHUT);
 }
 
 uint32_t reg_evaluate(struct epoll_reg *r)
