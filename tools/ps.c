@@ -29,10 +29,12 @@ static void format_ends(const struct stats_connection *c, char local[ADDRESS_TEX
 	format_address(peer, c->identity.family, c->identity.peer_addr, c->identity.peer_port);
 }
 
-/* The reason belongs to a connection that is on TCP, at least one way. */
-static const char *why_on_tcp(const struct stats_connection *c)
+/* The reason belongs to a connection that is on TCP, at least one way. None yet for either is not-busy, as in the summary. */
+static uint32_t reason_on_tcp(const struct stats_connection *c)
 {
-	return c->tx_road == ROAD_TCP || c->rx_road == ROAD_TCP ? reason_word(c->reason) : "";
+	if (c->tx_road == ROAD_TCP && c->rx_road == ROAD_TCP)
+		return c->reason == REASON_NONE ? REASON_NOT_BUSY : c->reason;
+	return c->tx_road == ROAD_TCP || c->rx_road == ROAD_TCP ? c->reason : REASON_NONE;
 }
 
 /* ---- for programs ---- */
@@ -54,7 +56,7 @@ static void show_json(int pid, const struct stats_view *view, void *arg)
 		format_ends(&c, local, peer);
 		printf("%s\n {\"fd\":%d,\"local\":\"%s\",\"peer\":\"%s\",\"tx\":\"%s\",\"rx\":\"%s\",\"reason\":", between,
 		       c.identity.fd, local, peer, stats_road_word(c.tx_road), stats_road_word(c.rx_road));
-		json_string(stdout, why_on_tcp(&c));
+		json_string(stdout, reason_word(reason_on_tcp(&c)));
 		printf(",\"tcp_tx_bytes\":%" PRIu64 ",\"tcp_rx_bytes\":%" PRIu64 ",\"ring_tx_bytes\":%" PRIu64
 		       ",\"ring_rx_bytes\":%" PRIu64 ",\"switches\":%" PRIu32 ",\"retreats\":%" PRIu32 "}",
 		       c.tcp_tx_bytes, c.tcp_rx_bytes, c.ring_tx_bytes, c.ring_rx_bytes, c.nr_switches, c.nr_retreats);
@@ -150,6 +152,7 @@ static void show_row(int pid, const struct stats_view *view, void *arg)
 	snprintf(pid_text, sizeof(pid_text), "%d", pid);
 	for (uint32_t i = 0; i < view->nr_slots; i++) {
 		uint64_t on_rings, all;
+		uint32_t reason;
 
 		if (!stats_read(view, i, &c))
 			continue;
@@ -160,10 +163,11 @@ static void show_row(int pid, const struct stats_view *view, void *arg)
 		snprintf(share, sizeof(share), "%.1f%%", all ? 100.0 * (double)on_rings / (double)all : 0.0);
 		format_bytes(bytes, all);
 		format_ends(&c, local, peer);
-		if (*why_on_tcp(&c))
-			table->reason_seen[c.reason] = true;
+		reason = reason_on_tcp(&c);
+		if (reason != REASON_NONE && reason < NR_REASONS)
+			table->reason_seen[reason] = true;
 		table_add(table, (const char *const[]){ pid_text, view->program, fd_text, local, peer, stats_road_word(c.tx_road),
-							stats_road_word(c.rx_road), share, bytes, why_on_tcp(&c) });
+							stats_road_word(c.rx_road), share, bytes, reason_word(reason) });
 	}
 	if (empty)
 		table_add(table, (const char *const[]){ pid_text, view->program, "-", "no connection", "", "", "", "", "", "" });

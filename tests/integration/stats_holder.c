@@ -2,7 +2,7 @@
  * stats_holder KIND: holds a statistics segment, or something that only looks like one, says "ready" and ends with its
  * stdin. What `ringway ps` makes of it is for tool_ps.py to judge.
  *
- *   good      two connections and a slot that was closed again
+ *   good      two connections, one that was never busy, and a slot that was closed again
  *   empty     a segment without connections
  *   unsealed  a memfd of that name without seals      short     sealed, but too small for a header
  *   noise     sealed, full size, filled with 0xa5     slots     a good header that promises more slots than there are
@@ -49,6 +49,14 @@ static void add(struct stats_writer *writer, uint32_t index, int fd, int family,
 	stats_set(slot, nr_switches, 2);
 }
 
+static void add_quiet(struct stats_writer *writer, uint32_t index, int fd)
+{
+	struct stats_identity identity = { .fd = fd, .family = AF_INET, .local_port = 6379, .peer_port = (uint16_t)(40000 + index) };
+
+	if (!stats_slot_open(writer, index, &identity))
+		fail("stats_slot_open");
+}
+
 static struct stats_writer create(void)
 {
 	struct stats_writer writer;
@@ -83,6 +91,7 @@ int main(int argc, char **argv)
 		add(&writer, 0, 9, AF_INET, "127.0.0.1", "127.0.0.1");
 		add(&writer, 1, 10, AF_INET, "127.0.0.1", "127.0.0.1");
 		add(&writer, 3, 11, AF_INET6, "::1", "::ffff:127.0.0.1");
+		add_quiet(&writer, 4, 12);
 		stats_slot_close(&writer.slots[1]);
 	} else if (!strcmp(kind, "empty")) {
 		writer = create();
@@ -101,6 +110,10 @@ int main(int argc, char **argv)
 	} else if (!strcmp(kind, "garbage")) {
 		writer = create();
 		memset((void *)writer.slots, 0xa5, NR_SLOTS * sizeof(*writer.slots));
+		/* One is a connection on TCP, so that its reason is asked for. */
+		memset((void *)writer.slots, 0, sizeof(*writer.slots));
+		add_quiet(&writer, 0, 12);
+		store_relaxed(&writer.slots->reason.peer_word, UINT32_C(0xa5a5a5a5));
 	} else if (!strcmp(kind, "orphan")) {
 		writer = create();
 		if (fork()) {

@@ -45,9 +45,11 @@ first = {'fd': 9, 'local': '127.0.0.1:6379', 'peer': '127.0.0.1:40000', 'tx': 's
          'tcp_tx_bytes': 1000, 'tcp_rx_bytes': 2000, 'ring_tx_bytes': 5000000000, 'ring_rx_bytes': 7, 'switches': 2, 'retreats': 0}
 second = {**first, 'fd': 11, 'local': '[::1]:6379', 'peer': '[::ffff:127.0.0.1]:40003', 'rx': 'tcp', 'reason': 'peer-silent',
           'tcp_tx_bytes': 1003}
-h.check(row['connections'] == [first, second], f'the connections: {row["connections"]}')
+quiet = {**first, 'fd': 12, 'local': '0.0.0.0:6379', 'peer': '0.0.0.0:40004', 'tx': 'tcp', 'rx': 'tcp', 'reason': 'not-busy',
+         **dict.fromkeys(('tcp_tx_bytes', 'tcp_rx_bytes', 'ring_tx_bytes', 'ring_rx_bytes', 'switches'), 0)}
+h.check(row['connections'] == [first, second, quiet], f'the connections: {row["connections"]}')
 table = ps()
-for text in ('PID', str(good.child.pid), '127.0.0.1:40000', '[::1]:6379', 'peer-silent: ', '100.0%'):
+for text in ('PID', str(good.child.pid), '127.0.0.1:40000', '[::1]:6379', 'peer-silent: ', 'not-busy: ', '100.0%'):
     h.check(text in table, f'"{text}" is not in the table: {table}')
 
 empty = Holder('empty')
@@ -66,9 +68,10 @@ for kind in ('unsealed', 'short', 'noise', 'slots', 'stranger', 'orphan'):
 
 # Nonsense in a slot is bounded: whatever is shown has roads, reasons and addresses that exist.
 garbage = Holder('garbage')
-for row in rows_of(garbage):
-    for c in row['connections']:
-        h.check(c['tx'] in ('tcp', 'shm', 'verbs') and c['rx'] in ('tcp', 'shm', 'verbs'), f'a road: {c}')
+(row,) = rows_of(garbage)
+h.check(row['connections'][0]['reason'] == 'unknown', f'the reason of a connection on TCP: {row}')
+for c in row['connections']:
+    h.check(c['tx'] in ('tcp', 'shm', 'verbs') and c['rx'] in ('tcp', 'shm', 'verbs'), f'a road: {c}')
 ps()
 garbage.stop()
 
