@@ -70,7 +70,8 @@ bool conn_look(struct conn *c, int fd)
 
 				if (sight == FIN_MISSING)
 					return false;
-				if (sight == FIN_NEVER) {
+				/* Where nothing is wanted any more, the peer tells no end. */
+				if (sight == FIN_NEVER && !(load_relaxed(&c->rx.shut) && load_relaxed(&c->tx.shut))) {
 					conn_cut(c, fd, REASON_LINK_LOST);
 					return true;
 				}
@@ -147,6 +148,15 @@ static bool leaves_unread(struct conn *c, int fd)
 	return c->rx.stash_len && load_relaxed(&c->rx.state) == RX_SEEK;
 }
 
+/* Does the program want its close to be a reset? Then no end is told before it. */
+static bool resets_anyway(const struct conn *c, int fd)
+{
+	struct linger l = { 0 };
+	unsigned len = sizeof(l);
+
+	return conn_is_far(c) && sys_getsockopt(fd, SOL_SOCKET, SO_LINGER, &l, &len) == 0 && l.l_onoff && !l.l_linger;
+}
+
 void conn_end_lanes(struct conn *c, int fd)
 {
 	struct linger reset = { .l_onoff = 1, .l_linger = 0 };
@@ -164,9 +174,8 @@ void conn_end_lanes(struct conn *c, int fd)
 	}
 	ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
 	ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_KERNEL);
-	/* What this program writes after its FIN frame would follow that: the kernel refuses it. */
-	if (!unread && conn_fin_send(c, fd) == 0 && c->tx.fin_sent)
-		sys_call2(SYS_shutdown, fd, SHUT_WR);
+	if (!unread && !resets_anyway(c, fd))
+		conn_fin_send(c, fd);
 }
 
 void conn_unend_lanes(struct conn *c, int fd)

@@ -69,6 +69,10 @@ int conn_fin_send(struct conn *c, int fd)
 	if (!conn_is_linked(c) || !conn_is_far(c) || load_relaxed(&c->tx.state) != TX_RING || c->tx.fin_sent)
 		return 0;
 	r = far_engine->flush(&c->link, (int)options.patience_ms);
+	conn_take_tx_attention_locked(c);
+	/* Who has closed, or shut both directions, waits for no end, and its kernel answers a frame with a reset. */
+	if (load_relaxed(&c->tx.gone_hint) && c->rx.fin_known)
+		return 0;
 	while (!r && c->tx.probe_done) {
 		r = (int)conn_write_probe(c, fd);
 		if (r == -EAGAIN)
@@ -82,7 +86,9 @@ int conn_fin_send(struct conn *c, int fd)
 		log_info("connection %u: its end cannot be told (%m)", c->index, -r);
 		return r;
 	}
+	/* Nothing may follow it, even where the kernel's end does not follow at once. */
 	c->tx.fin_sent = 1;
+	store_relaxed(&c->tx.alert, 1);
 	return 0;
 }
 

@@ -127,6 +127,49 @@ static void what_is_left_unread_makes_a_reset(void **state)
 	bench_close_far(&b);
 }
 
+static void a_close_that_is_to_reset_tells_no_end(void **state)
+{
+	struct linger zero = { .l_onoff = 1 };
+	struct bench b = open_switched();
+
+	assert_int_equal(setsockopt(b.a_fd, SOL_SOCKET, SO_LINGER, &zero, sizeof(zero)), 0);
+	bench_close_a(&b);
+	assert_int_equal(end_of(b.b, b.b_fd), -ECONNRESET);
+	bench_close_far(&b);
+}
+
+/* An end that is shut both ways answers everything with a reset: a frame, too. */
+static void who_wants_nothing_more_is_told_no_end(void **state)
+{
+	struct bench b = open_switched();
+	int err = -1;
+	socklen_t len = sizeof(err);
+
+	assert_sends(b.a, b.a_fd, "last");
+	assert_int_equal(conn_shutdown(b.b, b.b_fd, SHUT_RDWR), 0);
+	assert_int_equal(end_of(b.a, b.a_fd), 0);
+	assert_int_equal(conn_shutdown(b.a, b.a_fd, SHUT_WR), 0);
+	assert_gets(b.b, b.b_fd, "last");
+	assert_int_equal(end_of(b.b, b.b_fd), 0);
+	assert_int_equal(getsockopt(b.a_fd, SOL_SOCKET, SO_ERROR, &err, &len), 0);
+	assert_int_equal(err, 0);
+	bench_close_far(&b);
+}
+
+/* The process ends, and destructors go on. */
+static void nothing_goes_behind_an_end(void **state)
+{
+	struct bench b = open_switched();
+
+	assert_sends(b.a, b.a_fd, "before");
+	conn_exit_flush(b.a, b.a_fd);
+	assert_int_equal(conn_send(b.a, b.a_fd, "behind", 6, MSG_NOSIGNAL), -EPIPE);
+	assert_gets(b.b, b.b_fd, "before");
+	bench_close_a(&b);
+	assert_int_equal(end_of(b.b, b.b_fd), 0);
+	bench_close_far(&b);
+}
+
 /* A frame of the peer's about a position that cannot be. */
 static void an_end_too_far_off_is_a_lie(void **state)
 {
@@ -169,6 +212,9 @@ int main(void)
 		cmocka_unit_test(an_end_behind_lost_bytes_is_a_reset),
 		cmocka_unit_test(a_lane_on_tcp_needs_no_word),
 		cmocka_unit_test(what_is_left_unread_makes_a_reset),
+		cmocka_unit_test(a_close_that_is_to_reset_tells_no_end),
+		cmocka_unit_test(who_wants_nothing_more_is_told_no_end),
+		cmocka_unit_test(nothing_goes_behind_an_end),
 		cmocka_unit_test(an_end_too_far_off_is_a_lie),
 		cmocka_unit_test(an_end_is_understood_however_it_is_cut),
 	};
