@@ -135,6 +135,9 @@ struct conn {
 	_Atomic int32_t nr_holders;	/* processes that have a descriptor of it */
 	_Atomic int32_t nr_maps;	/* processes that may still look at the record */
 	_Atomic uint32_t holders[CONN_MAX_HOLDERS];	/* their numbers (family.h); 0: free slot */
+	struct conn_asleep {
+		_Atomic uint16_t rx, tx;	/* of nr_threads in the bells: this holder's */
+	} asleep[CONN_MAX_HOLDERS];
 	_Atomic uint8_t lost_holder;	/* one was killed: what it had begun is not finished */
 
 	uint64_t nonce[2];		/* ours */
@@ -363,23 +366,11 @@ int conn_bell_fd(const struct conn *c, short event);
 
 /*
  * Around a thread's own sleep on the bells of `want`, once armed: others then leave it the ring that woke it. After the first, look at
- * the edges once more: a ring that was drained before it is one that has moved them.
+ * the edges once more: a ring that was drained before it is one that has moved them. Of a holder that is killed in its sleep the
+ * count is taken back with it (conn_holders.c).
  */
-static inline void conn_thread_sleeps(struct conn *c, short want)
-{
-	if (want & (POLLIN | POLLRDNORM))
-		fetch_add(&c->link.rx.bells.nr_threads, 1);
-	if (want & (POLLOUT | POLLWRNORM))
-		fetch_add(&c->link.tx.bells.nr_threads, 1);
-}
-
-static inline void conn_thread_wakes(struct conn *c, short want)
-{
-	if (want & (POLLIN | POLLRDNORM))
-		fetch_sub(&c->link.rx.bells.nr_threads, 1);
-	if (want & (POLLOUT | POLLWRNORM))
-		fetch_sub(&c->link.tx.bells.nr_threads, 1);
-}
+void conn_thread_sleeps(struct conn *c, short want);
+void conn_thread_wakes(struct conn *c, short want);
 
 /*
  * The peer asks this end to look, at the switch's words or at the kernel's socket, or a look was put off because the lane was

@@ -23,8 +23,11 @@ static bool enter(struct conn *c, uint32_t member)
 	for (unsigned h = 0; h < CONN_MAX_HOLDERS; h++) {
 		uint32_t none = 0;
 
-		if (compare_exchange(&c->holders[h], &none, member))
-			return true;
+		if (!compare_exchange(&c->holders[h], &none, member))
+			continue;
+		store_relaxed(&c->asleep[h].rx, 0);
+		store_relaxed(&c->asleep[h].tx, 0);
+		return true;
 	}
 	return false;
 }
@@ -42,7 +45,7 @@ void conn_holder_add(struct conn *c, uint32_t member)
 /* Its word in the record, which only it and who buries it change; NULL if it has none. */
 static _Atomic uint32_t *word_of(struct conn *c, uint32_t member)
 {
-	for (unsigned h = 0; h < CONN_MAX_HOLDERS; h++)
+	for (unsigned h = 0; member && h < CONN_MAX_HOLDERS; h++)
 		if ((load_relaxed(&c->holders[h]) & ~ENDING) == member)
 			return &c->holders[h];
 	return NULL;
@@ -85,6 +88,7 @@ void conn_reap_holders(struct conn *c)
 {
 	for (unsigned h = 0; h < CONN_MAX_HOLDERS; h++) {
 		uint32_t word = load_acquire(&c->holders[h]);
+		uint16_t rx = load_relaxed(&c->asleep[h].rx), tx = load_relaxed(&c->asleep[h].tx);
 
 		/* Of several that find it gone one buries it. Its number names nobody else as long as it stands here. */
 		if (!word || !family_is_gone(word & ~ENDING) || !compare_exchange(&c->holders[h], &word, 0))
@@ -93,6 +97,8 @@ void conn_reap_holders(struct conn *c)
 			store_relaxed(&c->lost_holder, 1);
 			fetch_sub(&c->nr_holders, 1);
 		}
+		fetch_sub(&c->link.rx.bells.nr_threads, rx);
+		fetch_sub(&c->link.tx.bells.nr_threads, tx);
 		conn_unmap(c);
 	}
 }
@@ -102,6 +108,48 @@ int conn_count_holders(struct conn *c)
 	if (unlikely(load_relaxed(&c->nr_holders) > 1))
 		conn_reap_holders(c);
 	return load_relaxed(&c->nr_holders);
+}
+
+/*
+ * ---- Sleepers ----
+ */
+
+/*
+ * Who is killed between the two counts leaves at worst a sleeper too many: others then leave rings in the bell for it. One too few
+ * would take rings from the living. A holder without a place of its own is not known to have died, either.
+ */
+void conn_thread_sleeps(struct conn *c, short want)
+{
+	_Atomic uint32_t *word = word_of(c, load_relaxed(&family_me));
+	struct conn_asleep *mine = word ? &c->asleep[word - c->holders] : NULL;
+
+	if (want & (POLLIN | POLLRDNORM)) {
+		fetch_add(&c->link.rx.bells.nr_threads, 1);
+		if (mine)
+			fetch_add(&mine->rx, 1);
+	}
+	if (want & (POLLOUT | POLLWRNORM)) {
+		fetch_add(&c->link.tx.bells.nr_threads, 1);
+		if (mine)
+			fetch_add(&mine->tx, 1);
+	}
+}
+
+void conn_thread_wakes(struct conn *c, short want)
+{
+	_Atomic uint32_t *word = word_of(c, load_relaxed(&family_me));
+	struct conn_asleep *mine = word ? &c->asleep[word - c->holders] : NULL;
+
+	if (want & (POLLIN | POLLRDNORM)) {
+		if (mine)
+			fetch_sub(&mine->rx, 1);
+		fetch_sub(&c->link.rx.bells.nr_threads, 1);
+	}
+	if (want & (POLLOUT | POLLWRNORM)) {
+		if (mine)
+			fetch_sub(&mine->tx, 1);
+		fetch_sub(&c->link.tx.bells.nr_threads, 1);
+	}
 }
 
 /*
@@ -146,6 +194,7 @@ void conn_relative_ended(void)
 
 		if (!c || !load_relaxed(&c->shared) || !conn_hold(c, fd))
 			continue;
+		conn_count_holders(c);
 		if (conn_is_linked(c)) {
 			/* The lock alone makes good what its last owner has left. */
 			if (lock_soon(c, try_tx))

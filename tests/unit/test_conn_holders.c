@@ -170,6 +170,42 @@ static void a_lane_is_taken_over_from_the_killed_by_who_only_tries(void **state)
 	bench_close(&b);
 }
 
+static size_t asleep(const struct conn *c)
+{
+	struct conn *m = (struct conn *)c;
+
+	return load_acquire(&m->link.rx.bells.nr_threads) + load_acquire(&m->link.tx.bells.nr_threads);
+}
+
+/* Or the living would leave their rings to it for ever, and look again and again instead of sleeping. */
+static void who_is_killed_in_its_sleep_is_no_sleeper_any_more(void **state)
+{
+	struct bench b = bench_open();
+	struct conn *held[1] = { b.a };
+	struct relative r;
+	char byte;
+
+	(void)state;
+	bench_link(&b);
+	bench_switch(&b);
+	conn_set_nonblock(b.a, false);
+	assert_int_equal(relative_fork(&r, held, 1, false), 0);
+	if (r.pid == 0) {
+		if (write(r.says, "x", 1) == 1)
+			(void)conn_recv(b.a, b.a_fd, &byte, 1, 0);
+		_exit(1);
+	}
+	relative_heard(&r);
+	while (!asleep(b.a))
+		sched_yield();
+	relative_kill(&r);
+	assert_int_equal(asleep(b.a), 1);
+	assert_int_equal(conn_count_holders(b.a), 1);
+	assert_int_equal(asleep(b.a), 0);
+	relative_bury(&r);
+	bench_close(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -181,6 +217,7 @@ int main(void)
 		cmocka_unit_test(more_relatives_than_places_are_counted_while_they_live),
 		cmocka_unit_test(what_only_the_dead_held_is_given_back),
 		cmocka_unit_test(a_lane_is_taken_over_from_the_killed_by_who_only_tries),
+		cmocka_unit_test(who_is_killed_in_its_sleep_is_no_sleeper_any_more),
 	};
 
 	return cmocka_run_group_tests(tests, bench_setup_group, NULL);
