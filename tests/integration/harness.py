@@ -80,7 +80,7 @@ class Program:
         self.name = f'{os.path.basename(argv[0])}-{Program._count}'
         self.summary_path = path(self.name + '.summary')
         self.argv = argv
-        settings = [f'summary={self.summary_path}', *options, *([f'after={after}'] if after is not None else [])]
+        settings = [f'summary={self.summary_path}', *(['transports=verbs'] if programs.ROAD == 'verbs' else []), *options, *([f'after={after}'] if after is not None else [])]
         self.child = programs.start(argv, settings if ringway else None, stdin, stdout, path(self.name + '.err'), temp)
 
     def wait(self, status=0):
