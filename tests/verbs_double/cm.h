@@ -57,7 +57,8 @@ struct cm_channel {
 	struct cm_id *ids;
 	struct cm_event *first, *last;
 	struct double_lock lock;
-	int clock;
+	int clock, control;
+	struct cm_channel *next;
 	struct double_lock clock_lock;
 	uint64_t clock_at; /* 0: stands */
 };

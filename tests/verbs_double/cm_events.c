@@ -306,6 +306,17 @@ static void look_for_removal(struct cm_channel *ch)
 
 /* ---- channels ---- */
 
+static struct cm_channel *channels;
+static struct double_lock channels_lock;
+
+static void all_look(void)
+{
+	lock_take(&channels_lock);
+	for (struct cm_channel *ch = channels; ch; ch = ch->next)
+		cm_clock_set(ch, 1);
+	lock_drop(&channels_lock);
+}
+
 static bool add(int set, int fd, uint32_t events, uint64_t tag)
 {
 	struct epoll_event event = { .events = events, .data.u64 = tag };
@@ -315,19 +326,30 @@ static bool add(int set, int fd, uint32_t events, uint64_t tag)
 
 struct rdma_event_channel *rdma_create_event_channel(void)
 {
+	static uint64_t of; /* the adapter that the list belongs to: a forked child has another */
 	struct cm_channel *ch;
 
 	if (!adapter_open())
 		return NULL;
+	if (of != own->nonce) {
+		of = own->nonce;
+		channels = NULL;
+		store_relaxed(&channels_lock.holder, 0);
+	}
+	device_has_gone = all_look;
 	ch = calloc(1, sizeof(*ch));
 	if (!ch)
 		return NULL;
 	ch->channel.fd = (int)sys_call1(SYS_epoll_create1, EPOLL_CLOEXEC);
 	ch->clock = hide_fd((int)sys_call2(SYS_timerfd_create, CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-	/* The device's descriptors are nobody's to read: each channel hears of a change by itself. */
+	ch->control = control_watch();
+	lock_take(&channels_lock);
+	ch->next = channels;
+	channels = ch;
+	lock_drop(&channels_lock);
+	/* Nobody reads what the file's watch has to say: each change is an edge. */
 	if (ch->channel.fd >= 0 && ch->clock >= 0 && add(ch->channel.fd, ch->clock, EPOLLIN, TAG_CLOCK) &&
-	    add(ch->channel.fd, adapter_context()->async_fd, EPOLLIN | EPOLLET, TAG_DEVICE) &&
-	    add(ch->channel.fd, settings.control_fd, EPOLLIN | EPOLLET, TAG_DEVICE))
+	    add(ch->channel.fd, ch->control, EPOLLIN | EPOLLET, TAG_DEVICE))
 		return &ch->channel;
 	rdma_destroy_event_channel(&ch->channel);
 	errno = EMFILE;
@@ -336,13 +358,19 @@ struct rdma_event_channel *rdma_create_event_channel(void)
 
 void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 {
-	struct cm_channel *ch = (struct cm_channel *)channel;
+	struct cm_channel *ch = (struct cm_channel *)channel, **at = &channels;
 
 	if (ch->ids)
 		misuse("an event channel is destroyed before its ids");
+	lock_take(&channels_lock);
+	while (*at != ch)
+		at = &(*at)->next;
+	*at = ch->next;
+	lock_drop(&channels_lock);
 	if (channel->fd >= 0)
 		sys_close(channel->fd);
 	close_hidden(ch->clock);
+	close_hidden(ch->control);
 	free(ch);
 }
 

@@ -165,7 +165,7 @@ struct double_settings {
 	uint64_t fail_post, remove_at; /* the n-th call of ibv_post_send in this process; 0: none */
 	uint64_t timeout_ms;       /* instead of what the connection asks for; 0: none */
 	const volatile char *control; /* what the file says now */
-	int control_fd;            /* an inotify descriptor, -1 */
+	char control_path[256];
 	/* counted, in this process */
 	_Atomic uint64_t posts, pinned;
 	_Atomic uint32_t live_qps;
@@ -175,6 +175,10 @@ void settings_read(void);
 bool path_is_lost(void);
 bool device_is_removed(void);
 void device_remove(void);
+/* The connection manager's: from within this process, with no lock held but a queue pair's. */
+extern void (*device_has_gone)(void);
+/* A descriptor that is readable once the file has changed; -1: there is no file. Each asks for its own: epoll sets have few ways to one file. */
+int control_watch(void);
 /* Misuse that a real device answers with undefined behaviour or a hang: said on standard error, and counted. */
 void misuse(const char *what);
 

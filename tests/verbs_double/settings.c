@@ -14,7 +14,8 @@
 #include "double.h"
 #include "ringbuf/sys.h"
 
-struct double_settings settings = { .control_fd = -1 };
+struct double_settings settings;
+void (*device_has_gone)(void);
 static _Atomic uint32_t removed_here;
 
 void misuse(const char *what)
@@ -24,6 +25,18 @@ void misuse(const char *what)
 	strncat(text, what, sizeof(text) - strlen(text) - 2);
 	strcat(text, "\n");
 	(void)sys_call3(SYS_write, 2, text, strlen(text));
+}
+
+int control_watch(void)
+{
+	int fd;
+
+	if (!settings.control)
+		return -1;
+	fd = hide_fd((int)sys_call1(SYS_inotify_init1, IN_CLOEXEC | IN_NONBLOCK));
+	if (fd >= 0)
+		(void)sys_call3(SYS_inotify_add_watch, fd, settings.control_path, IN_MODIFY);
+	return fd;
 }
 
 static void open_control(const char *path)
@@ -38,9 +51,7 @@ static void open_control(const char *path)
 		return;
 	}
 	settings.control = (const volatile char *)memory;
-	settings.control_fd = hide_fd((int)sys_call1(SYS_inotify_init1, IN_CLOEXEC | IN_NONBLOCK));
-	if (settings.control_fd >= 0)
-		(void)sys_call3(SYS_inotify_add_watch, settings.control_fd, path, IN_MODIFY);
+	snprintf(settings.control_path, sizeof(settings.control_path), "%s", path);
 }
 
 static void read_word(const char *word, size_t len)
@@ -91,8 +102,8 @@ void settings_read(void)
 	settings.memlock = UINT64_MAX;
 	settings.max_qps = QPS_MAX;
 	settings.max_inline = INLINE_MAX;
-	settings.control_fd = -1;
 	store_relaxed(&removed_here, 0);
+	device_has_gone = NULL;
 	while (text && *text) {
 		size_t len = strcspn(text, ",");
 
@@ -118,8 +129,7 @@ bool device_is_removed(void)
 
 void device_remove(void)
 {
-	static const uint64_t one = 1;
-
 	store_relaxed(&removed_here, 1);
-	(void)sys_call3(SYS_write, adapter_context()->async_fd, &one, sizeof(one));
+	if (device_has_gone)
+		device_has_gone();
 }
