@@ -17,7 +17,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 BUILDS = os.path.join(TOP, 'build-check')
 LOGS = os.path.join(BUILDS, 'logs')
 INIT = os.path.join(TOP, 'tools', 'lib', 'phase_init.py')
-RESULT_LINE = re.compile(r'^\s*(\d+)/(\d+) (.*?)\s{2,}(OK|FAIL|SKIP|TIMEOUT|ERROR|EXPECTEDFAIL|UNEXPECTEDPASS|INTERRUPT)\s+([\d.]+)s')
+RESULT_LINE = re.compile(r'^\s*(\d+)/(\d+) (.*?)\s+(OK|FAIL|SKIP|TIMEOUT|ERROR|EXPECTEDFAIL|UNEXPECTEDPASS|INTERRUPT)\s+([\d.]+)s')
 GOOD = {'OK', 'EXPECTEDFAIL'}
 
 BUILD_LIMIT = 900
