@@ -121,7 +121,10 @@ struct verbs_table {
 
 	/* ---- the link ---- */
 
-	/* 0; -errno where the link is dead, what had arrived having been published; -ESRCH in a process that did not make it. */
+	/*
+	 * 0; -errno where the link is dead, what had arrived having been published: -ECONNRESET where the peer has let go, -EPROTO where it lied,
+	 * -ENODEV, -EIO; -ESRCH in a process that did not make it.
+	 */
 	int (*pump)(struct ring_link *link, unsigned why);
 	/* Readable: pump(VERBS_RUNG). -1 in a process that did not make the link. */
 	int (*wait_fd)(const struct ring_link *link);

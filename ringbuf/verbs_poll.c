@@ -162,12 +162,12 @@ static int take_sent(struct verbs_link *v, const struct ibv_wc *wc)
 	}
 }
 
-/* What is flushed after it says nothing. */
+/* What is flushed after it says nothing; flushed without one, the peer has let go. */
 static int take_failure(struct verbs_link *v, const struct ibv_wc *wc)
 {
 	if (!load_relaxed(&v->counts.status))
 		store_relaxed(&v->counts.status, wc->status);
-	return -ECONNRESET;
+	return wc->status == IBV_WC_WR_FLUSH_ERR ? -ECONNRESET : -EIO;
 }
 
 /*

@@ -23,6 +23,7 @@
 enum {
 	NEAR_STEPS = 4,		/* so many steps at every call, then the distance doubles */
 	MAX_SHIFT = 6,
+	REMOTE_STEPS = NEAR_STEPS + 3, /* no farther apart while rdma_cm has something under way: it takes several to go through */
 };
 
 /*
@@ -142,7 +143,7 @@ static bool settle(struct conn *c, enum nego_outcome out, enum reason *why)
 		if (!spent(np)) {
 			/* What would be said if it ended here. */
 			store_relaxed(&c->reason, (uint8_t)*why);
-			due_after(c, out == NEGO_SOON ? 0 : np->attempts);
+			due_after(c, out == NEGO_SOON ? 0 : row && row->attempt && np->attempts > REMOTE_STEPS ? REMOTE_STEPS : np->attempts);
 			if (row)
 				nego_row_watch(c, row);
 			return false;

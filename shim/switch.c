@@ -87,6 +87,12 @@ static bool is_lost(int heard)
 	return heard < 0 && heard != -ESRCH;
 }
 
+/* A peer that lets go of the link before anything went over it most often closes. */
+static enum reason reason_of_loss(int heard)
+{
+	return heard == -ECONNRESET ? REASON_NOT_BUSY : REASON_LINK_LOST;
+}
+
 void switch_announce(struct conn *c)
 {
 	int r;
@@ -96,7 +102,7 @@ void switch_announce(struct conn *c)
 		return;
 	r = hear_words(c);
 	if (is_lost(r)) {
-		lane_refused(c, REASON_LINK_LOST);
+		lane_refused(c, reason_of_loss(r));
 		conn_tx_set(c, TX_PINNED);
 	}
 	if (r < 0)
@@ -200,8 +206,9 @@ int switch_before_send(struct conn *c, int fd, const struct iov_walk *w)
 
 	switch ((enum tx_state)load_relaxed(&c->tx.state)) {
 	case TX_ANNOUNCED:
-		if (is_lost(hear_words(c))) {
-			lane_refused(c, REASON_LINK_LOST);
+		r = hear_words(c);
+		if (is_lost(r)) {
+			lane_refused(c, reason_of_loss(r));
 			return withdraw(c, fd, TX_PINNED, w);
 		}
 		/* A frame to a receiver that has gone would draw the reset that the data is to draw. */
@@ -279,7 +286,7 @@ void switch_acknowledge(struct conn *c, int fd)
 	    load_relaxed(&c->rx.in_calls))
 		return;
 	if (is_lost(r)) {
-		lane_refused(c, REASON_LINK_LOST);
+		lane_refused(c, reason_of_loss(r));
 		conn_rx_set(c, RX_PINNED);
 	}
 	if (r < 0)

@@ -138,7 +138,7 @@ static void a_failed_request_ends_both_ends_and_keeps_what_came(void **state)
 		far_put(&p->a, 100);
 		fake_fail(qp_of(&p->a), rows[i]);
 		far_put(&p->a, 50);
-		assert_dead(&p->a, -ECONNRESET, 0);
+		assert_dead(&p->a, -EIO, 0);
 		/* The one that had landed is there; the other one is still in the sender's ring. */
 		assert_int_equal(verbs->pump(&p->b, 0), -ECONNRESET);
 		assert_int_equal(ring_rx_avail(&p->b.rx), 100);
@@ -222,7 +222,7 @@ static void keys_of_nothing(void **state)
 	/* The peer's memory is not what it said: the device refuses, and both are done. */
 	engine_of(&p->a)->peer_ring_key++;
 	far_put(&p->a, 8);
-	assert_int_equal(verbs->pump(&p->a, 0), -ECONNRESET);
+	assert_int_equal(verbs->pump(&p->a, 0), -EIO);
 	assert_int_equal(verbs->pump(&p->b, 0), -ECONNRESET);
 	assert_int_equal(fake.outside, 1);
 	far_close(p);
@@ -240,7 +240,7 @@ static void a_peer_cannot_reach_beyond_its_ring(void **state)
 	assert_int_equal(b->tx_mr->length, FAR_RING_BYTES);
 	engine_of(&p->a)->peer_ring += FAR_RING_BYTES - 4;
 	far_put(&p->a, 8);
-	assert_int_equal(verbs->pump(&p->a, 0), -ECONNRESET);
+	assert_int_equal(verbs->pump(&p->a, 0), -EIO);
 	far_close(p);
 }
 
