@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -37,8 +38,8 @@
  * ---- Into the ring ----
  */
 
-/* The lane is on a ring, its lock held. */
-static ssize_t into_ring_locked(struct conn *c, int fd, int in_fd, off_t pos, size_t len)
+/* The lane is on a ring, its lock held. `patient`: as with a send, a full ring is worth a moment's wait before the overflow ring is taken to. */
+static ssize_t into_ring_locked(struct conn *c, int fd, int in_fd, off_t pos, size_t len, bool patient)
 {
 	struct ring_tx *tx = &c->link.tx;
 	uint8_t nowhere[BOUNCE_BYTES];
@@ -54,6 +55,8 @@ static ssize_t into_ring_locked(struct conn *c, int fd, int in_fd, off_t pos, si
 			return r;
 	}
 	room = ring_tx_room(tx, len);
+	if (room == 0 && patient && ring_tx_spare(tx))
+		return -EAGAIN;
 	if (room == 0 && ring_tx_overflow(tx))
 		room = ring_tx_room(tx, len);
 	/* A lie: a send finds out and says so. */
@@ -95,7 +98,7 @@ static void signals_in(uint64_t before)
  * Straight into the ring, if the lane is there: bytes, 0 at the source's end, -EAGAIN for no room or nothing to be read at once,
  * -EOPNOTSUPP: not this way; other errors are the connection's.
  */
-static ssize_t into_ring(struct conn *c, int fd, int in_fd, off_t pos, size_t len)
+static ssize_t into_ring(struct conn *c, int fd, int in_fd, off_t pos, size_t len, bool patient)
 {
 	ssize_t n = -EOPNOTSUPP;
 	uint64_t before = 0;
@@ -108,7 +111,7 @@ static ssize_t into_ring(struct conn *c, int fd, int in_fd, off_t pos, size_t le
 		n = -EAGAIN;
 	} else {
 		if (fdtab_get(fd) == c && conn_tx_on_ring(c))
-			n = into_ring_locked(c, fd, in_fd, pos, len < RING_STEP ? len : RING_STEP);
+			n = into_ring_locked(c, fd, in_fd, pos, len < RING_STEP ? len : RING_STEP, patient);
 		lane_unlock(&c->tx.lock);
 	}
 	if (pos < 0)
@@ -151,26 +154,45 @@ static void hold_for_switch(struct conn *c, int fd, bool block)
  * ---- sendfile ----
  */
 
-/* What the ring cannot read by itself. */
-static ssize_t sendfile_bounced(struct conn *c, int fd, int in_fd, off_t pos, size_t len, bool first)
-{
-	uint8_t buf[BOUNCE_BYTES];
-	ssize_t n = sys_call4(SYS_pread64, in_fd, buf, len < sizeof(buf) ? len : sizeof(buf), pos);
-
-	return n <= 0 ? n : conn_send(c, fd, buf, (size_t)n, MSG_DONTWAIT | (first ? 0 : MSG_NOSIGNAL));
-}
-
 struct sending {
 	int in_fd;
 	off_t *off, start;
 	size_t done;
+	uint8_t *large;	/* mapped for this call: RING_STEP bytes; the stack may be small */
 };
 
+/*
+ * What the ring cannot read by itself: from a file system that does not know how to read without waiting (tmpfs and overlayfs do not), or has
+ * to wait. No more than there is room for, which is read once more otherwise.
+ */
+static ssize_t sendfile_bounced(struct conn *c, int fd, struct sending *s, size_t len)
+{
+	size_t room = conn_tx_on_ring(c) ? conn_tx_room(c) : RING_STEP, size = BOUNCE_BYTES;
+	uint8_t small[BOUNCE_BYTES], *buf = small;
+	ssize_t n;
+
+	len = len < room || room < BOUNCE_BYTES ? len : room;
+	if (len > BOUNCE_BYTES && !s->large) {
+		long at = sys_mmap(NULL, RING_STEP, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		s->large = sys_failed(at) ? NULL : (uint8_t *)at;
+	}
+	if (len > BOUNCE_BYTES && s->large) {
+		buf = s->large;
+		size = RING_STEP;
+	}
+	n = sys_call4(SYS_pread64, s->in_fd, buf, len < size ? len : size, s->start + (off_t)s->done);
+	return n <= 0 ? n : conn_send(c, fd, buf, (size_t)n, MSG_DONTWAIT | (s->done ? MSG_NOSIGNAL : 0));
+}
+
 /* The call is over, or a handler has jumped out of it: where the next one goes on. */
-static void tell_position(void *arg)
+static void sendfile_over(void *arg)
 {
 	struct sending *s = arg;
 
+	if (s->large)
+		sys_munmap(s->large, RING_STEP);
+	s->large = NULL;
 	if (s->off)
 		*s->off = s->start + (off_t)s->done;
 	else if (s->done)
@@ -179,21 +201,24 @@ static void tell_position(void *arg)
 
 static ssize_t send_all(struct conn *c, int fd, struct sending *s, size_t count)
 {
+	bool patient = true;
 	ssize_t n = 0;
 
 	while (s->done < count) {
-		bool block = !load_relaxed(&c->nonblock);
+		bool block = !load_relaxed(&c->nonblock), waits = patient && block;
 		off_t pos = s->start + (off_t)s->done;
 
-		n = into_ring(c, fd, s->in_fd, pos, count - s->done);
-		if (n == -EOPNOTSUPP || n == -EAGAIN) {
+		n = into_ring(c, fd, s->in_fd, pos, count - s->done, waits);
+		patient = n != -EAGAIN;
+		if (n == -EOPNOTSUPP || (n == -EAGAIN && !waits)) {
 			hold_for_switch(c, fd, block);
-			n = sendfile_bounced(c, fd, s->in_fd, pos, count - s->done, !s->done);
+			n = sendfile_bounced(c, fd, s, count - s->done);
 		} else if (n == -EPIPE && !s->done) {
 			conn_raise_sigpipe();
 		}
 		if (n > 0) {
 			s->done += (size_t)n;
+			patient = true;
 			continue;
 		}
 		if (n != -EAGAIN || !block)
@@ -215,10 +240,10 @@ ssize_t conn_sendfile(struct conn *c, int fd, int in_fd, off_t *off, size_t coun
 		return s.start == -EBADF ? -EBADF : -EINVAL;
 	if (unlikely(!load_relaxed(&c->have_options)))
 		conn_read_options(c, fd);
-	UNWOUND_BEGIN(tell_position, &s);
+	UNWOUND_BEGIN(sendfile_over, &s);
 	n = send_all(c, fd, &s, count);
 	UNWOUND_END();
-	tell_position(&s);
+	sendfile_over(&s);
 	if (s.done && n == -ECONNRESET)
 		conn_set_pending(c, ECONNRESET);
 	return s.done ? (ssize_t)s.done : n;
@@ -356,13 +381,13 @@ static ssize_t splice_tcp(int pipe_fd, struct conn *c, int fd, size_t len, unsig
 }
 
 /* -EOPNOTSUPP: the lane has changed roads just now. */
-static ssize_t splice_out_step(int pipe_fd, struct conn *c, int fd, size_t len, unsigned flags, bool first)
+static ssize_t splice_out_step(int pipe_fd, struct conn *c, int fd, size_t len, unsigned flags, bool first, bool patient)
 {
 	ssize_t n;
 
 	if (!conn_tx_on_ring(c))
 		return splice_tcp(pipe_fd, c, fd, len, flags);
-	n = into_ring(c, fd, pipe_fd, -1, len);
+	n = into_ring(c, fd, pipe_fd, -1, len, patient);
 	if (n == -EPIPE && first)
 		conn_raise_sigpipe();
 	return n;
@@ -371,7 +396,7 @@ static ssize_t splice_out_step(int pipe_fd, struct conn *c, int fd, size_t len, 
 ssize_t conn_splice_out(int pipe_fd, struct conn *c, int fd, size_t len, unsigned flags)
 {
 	size_t done = 0;
-	bool block;
+	bool block, patient = true;
 	ssize_t n = pipe_check(pipe_fd);
 
 	if (n < 0)
@@ -384,7 +409,8 @@ ssize_t conn_splice_out(int pipe_fd, struct conn *c, int fd, size_t len, unsigne
 		if (n < 0)
 			break;
 		hold_for_switch(c, fd, block);
-		n = splice_out_step(pipe_fd, c, fd, len - done, flags, !done);
+		n = splice_out_step(pipe_fd, c, fd, len - done, flags, !done, patient && block);
+		patient = n != -EAGAIN;
 		if (n > 0)
 			done += (size_t)n;
 		if (n > 0 || n == -EOPNOTSUPP)

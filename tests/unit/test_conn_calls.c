@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "shim/fdtab.h"
@@ -131,6 +132,34 @@ static void one_that_was_jumped_out_of_keeps_nothing_open(void **state)
 	bench_close(&b);
 }
 
+/* No file of tmpfs can be read without waiting, so its bytes go by way of a buffer: not by a page of it at a time. */
+static void a_file_in_memory_is_sent_in_large_pieces(void **state)
+{
+	static char out[48000], in[sizeof(out)];
+	int file = memfd_create("file", MFD_CLOEXEC);
+	uint64_t calls;
+	off_t at = 0;
+
+	(void)state;
+	start();
+	for (size_t i = 0; i < sizeof(out); i++)
+		out[i] = (char)(i * 31 + i / 251);
+	assert_int_equal(write(file, out, sizeof(out)), sizeof(out));
+	calls = load_relaxed(&b.a->tx.calls);
+	assert_int_equal(conn_sendfile(b.a, b.a_fd, file, &at, sizeof(out)), sizeof(out));
+	assert_int_equal(at, sizeof(out));
+	assert_true(load_relaxed(&b.a->tx.calls) - calls <= 2);
+	for (size_t got = 0; got < sizeof(in);) {
+		ssize_t n = conn_recv(b.b, b.b_fd, in + got, sizeof(in) - got, 0);
+
+		assert_true(n > 0);
+		got += (size_t)n;
+	}
+	assert_memory_equal(in, out, sizeof(out));
+	close(file);
+	bench_close(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -138,6 +167,7 @@ int main(void)
 		cmocka_unit_test(one_that_was_cancelled_keeps_nothing_open),
 		cmocka_unit_test(one_that_is_cancelled_after_the_close_ends_it),
 		cmocka_unit_test(one_that_was_jumped_out_of_keeps_nothing_open),
+		cmocka_unit_test(a_file_in_memory_is_sent_in_large_pieces),
 	};
 
 	return cmocka_run_group_tests(tests, bench_setup_group, NULL);
