@@ -81,6 +81,8 @@ enum verbs_error {
 struct verbs_host {
 	int (*hide)(int fd);
 	void (*reveal)(int fd);
+	/* This thread calls a function of theirs that may close what was hidden, or is back from it. */
+	void (*inside)(bool in);
 };
 
 struct verbs_table {

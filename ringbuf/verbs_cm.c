@@ -325,6 +325,7 @@ static void attempt_end(struct verbs_attempt *a)
 {
 	KEEPS_ERRNO;
 
+	verbs_inside(true);
 	if (a->listener)
 		rdma_destroy_id(a->listener);
 	if (a->v && a->v->up && !a->error && verbs_wait_for(a->v, a->events->fd, WAIT_EVENTS)) {
@@ -337,6 +338,7 @@ static void attempt_end(struct verbs_attempt *a)
 		rdma_destroy_event_channel(a->events);
 	}
 	free(a);
+	verbs_inside(false);
 }
 
 void verbs_look_at_events(struct verbs_link *v)

@@ -206,6 +206,8 @@ void verbs_leave(struct ring_link *link);
 void verbs_hide_fd(int *fd);
 /* ... and is about to be closed. */
 void verbs_reveal_fd(int fd);
+/* Around calls that may close a device. */
+void verbs_inside(bool in);
 void verbs_set_host(const struct verbs_host *host);
 /* The device's own descriptors, once a device. */
 void verbs_hide_device(struct ibv_context *context);

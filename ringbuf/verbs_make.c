@@ -60,7 +60,13 @@ void verbs_reveal_fd(int fd)
 		host->reveal(fd);
 }
 
-/* librdmacm opens a device once, and closes it when the process ends. */
+void verbs_inside(bool in)
+{
+	if (host)
+		host->inside(in);
+}
+
+/* librdmacm opens a device once, and closes it when the device has gone or the process ends. */
 void verbs_hide_device(struct ibv_context *context)
 {
 	static _Atomic(struct ibv_context *) hidden[16];
@@ -141,7 +147,9 @@ void verbs_release(struct verbs_link *v)
 	release_queues(v);
 	if (!v->events)
 		return;
+	verbs_inside(true);
 	rdma_destroy_id(v->id);
+	verbs_inside(false);
 	verbs_reveal_fd(v->events->fd);
 	rdma_destroy_event_channel(v->events);
 	v->id = NULL;

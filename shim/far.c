@@ -34,12 +34,32 @@ static void reveal(int fd)
 	own_fd_let_go(fd);
 }
 
-static const struct verbs_host host = { .hide = hide, .reveal = reveal };
+static __thread int inside __attribute__((tls_model("initial-exec")));
+
+static void go_inside(bool in)
+{
+	inside += in ? 1 : -1;
+}
+
+static const struct verbs_host host = { .hide = hide, .reveal = reveal, .inside = go_inside };
+
+bool far_is_libs(int fd)
+{
+	return (unsigned int)fd < FDTAB_MAX && load_relaxed(&theirs[fd / 64]) & UINT64_C(1) << fd % 64;
+}
+
+bool far_lets_close(int fd)
+{
+	if (!inside || !far_is_libs(fd))
+		return false;
+	reveal(fd);
+	return true;
+}
 
 static const struct verbs_table *open_engine(void)
 {
-	bool apart = false;
-	const struct verbs_table *table = real_open_beside("libringway-verbs.so", "librdmacm.so.1", VERBS_TABLE_SYMBOL, &apart);
+	bool alone = false;
+	const struct verbs_table *table = real_open_beside("libringway-verbs.so", "librdmacm.so.1", VERBS_TABLE_SYMBOL, &alone);
 
 	if (!table) {
 		log_info("libringway-verbs.so, libibverbs and librdmacm cannot all be opened");
@@ -49,8 +69,8 @@ static const struct verbs_table *open_engine(void)
 		log_warn("libringway-verbs.so is of another version");
 		return NULL;
 	}
-	/* Libraries that call our wrappers must not meet closed numbers there. */
-	table->set_host(apart ? &host : NULL);
+	/* A program that uses these libraries itself shares their devices with us, and waits for their descriptors. */
+	table->set_host(alone ? &host : NULL);
 	return table;
 }
 
@@ -79,7 +99,7 @@ void far_fork_child(void)
 		return;
 	forked = true;
 	for (int fd = fdtab_next_hidden(0); fd >= 0; fd = fdtab_next_hidden((unsigned int)fd + 1))
-		if (load_relaxed(&theirs[fd / 64]) & UINT64_C(1) << fd % 64)
+		if (far_is_libs(fd))
 			own_fd_close(fd);
 }
 

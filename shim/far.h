@@ -18,6 +18,13 @@ int far_load(enum reason *why);
 void far_fork_child(void);
 
 /*
+ * The libraries call our wrappers, and their hidden descriptors are not closed ones to them: is it one of these; and is it they who close it? Then it is
+ * hidden no more.
+ */
+bool far_is_libs(int fd);
+bool far_lets_close(int fd);
+
+/*
  * Is the link, if there is one, between hosts? Then the peer's part is played by far_pump(), in whatever calls the program makes: what it publishes
  * and wakes is as if the peer had done it.
  */

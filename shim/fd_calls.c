@@ -13,6 +13,7 @@
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
 #include "shim/conn_iov.h"
+#include "shim/far.h"
 #include "shim/fd_conn.h"
 #include "shim/fdtab.h"
 #include "shim/guard.h"
@@ -35,7 +36,7 @@ EXPORT int close(int fd)
 		return real_close(fd);
 	if (unlikely(fdtab_get(fd) || fdtab_other(fd) != FD_MARK_NONE)) {
 		if (fdtab_hidden(fd))
-			return bad_fd();
+			return far_lets_close(fd) ? real_close(fd) : bad_fd();
 		fd_closing(fd);
 	}
 	return real_close(fd);
@@ -194,7 +195,7 @@ static int do_fcntl(int fd, int cmd, void *arg)
 
 	if (!guard_ready())
 		return real_fcntl(fd, cmd, arg);
-	if (fdtab_hidden(fd))
+	if (fdtab_hidden(fd) && !far_is_libs(fd))
 		return bad_fd();
 	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
 		return fcntl_dup(fd, cmd, arg);
@@ -266,7 +267,7 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 	va_end(list);
 	if (!guard_ready())
 		return real_ioctl(fd, request, arg);
-	if (fdtab_hidden(fd))
+	if (fdtab_hidden(fd) && !far_is_libs(fd))
 		return bad_fd();
 	c = fdtab_get(fd);
 	return c ? ioctl_conn(c, fd, request, arg) : real_ioctl(fd, request, arg);

@@ -109,13 +109,6 @@ static bool look_up(const char *name, void **pointer)
 #undef CALL
 #undef CALL_VA
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-/* Sanitizers must see every allocation, and refuse it. */
-#define OPEN_APART 0
-#else
-#define OPEN_APART RTLD_DEEPBIND
-#endif
-
 /* Where this object lies, with a slash at the end; empty: not known. Absolute, since the program may change its directory. */
 static char object_dir[4096];
 
@@ -147,7 +140,7 @@ static void find_object_dir(void)
 	object_dir[len + rest] = '\0';
 }
 
-void *real_open_beside(const char *name, const char *needs, const char *symbol, bool *apart)
+void *real_open_beside(const char *name, const char *needs, const char *symbol, bool *alone)
 {
 	char path[sizeof(object_dir) + 64];
 	int kept_errno = errno;
@@ -160,8 +153,9 @@ void *real_open_beside(const char *name, const char *needs, const char *symbol, 
 	there = dlopen(needs, RTLD_NOW | RTLD_NOLOAD);
 	if (there)
 		dlclose(there);
-	*apart = OPEN_APART && !there;
-	object = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE | OPEN_APART);
+	*alone = !there;
+	/* Not RTLD_DEEPBIND: what libc has allocated for it by the program's allocator would be freed by libc's. */
+	object = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (object) {
 		found = dlsym(object, symbol);
 		if (!found)

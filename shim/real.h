@@ -43,10 +43,10 @@
 void real_resolve_all(void);
 
 /*
- * Opens the object `name` that lies beside this one and returns what its symbol stands for, or NULL; the object stays. *apart: it and what it needs
- * were not there before, and call libc itself rather than our wrappers. May allocate.
+ * Opens the object `name` that lies beside this one and returns what its symbol stands for, or NULL; the object stays. It calls our wrappers like the
+ * rest of the program. *alone: `needs`, which it needs, was not there before. May allocate.
  */
-void *real_open_beside(const char *name, const char *needs, const char *symbol, bool *apart);
+void *real_open_beside(const char *name, const char *needs, const char *symbol, bool *alone);
 
 /* libc's own function of that name, whatever stands in front of it; NULL if there is none. Before main. */
 void *real_of_libc(const char *name);
