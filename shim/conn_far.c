@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include "ringbuf/sys.h"
@@ -73,14 +74,18 @@ static int64_t patience_ns(void)
 	return (int64_t)options.patience_ms * 1000000;
 }
 
-/* Is something missing of either lane? Lanes on TCP lose nothing, nor does a stream that has come to the end that the peer has told. */
-static bool is_cut(struct conn *c)
+/* A stream that has come to the end that the peer has told has lost nothing. */
+static bool rx_is_cut(struct conn *c)
 {
-	enum rx_state rx = load_relaxed(&c->rx.state);
+	return load_relaxed(&c->rx.state) == RX_RING &&
+	       (!c->rx.fin_known || ring_rx_published(&c->link.rx) != (c->rx.fin_pos & TAIL_POS_MASK));
+}
 
-	if (rx == RX_RING)
-		return !c->rx.fin_known || ring_rx_published(&c->link.rx) != (c->rx.fin_pos & TAIL_POS_MASK);
-	return rx != RX_ENDED && load_relaxed(&c->tx.state) == TX_RING;
+/* Bytes that have not arrived, or are to be sent and cannot be. A peer that has said that it goes takes none. */
+static bool tx_is_cut(struct conn *c)
+{
+	return load_relaxed(&c->tx.state) == TX_RING && !load_relaxed(&c->tx.gone_hint) &&
+	       (c->dead_send_at || far_engine->unacked(&c->link) || ring_tx_room_now(&c->link.tx) < ring_tx_low_water(&c->link.tx, SIZE_MAX));
 }
 
 int64_t conn_far_patience(const struct conn *conn)
@@ -88,7 +93,7 @@ int64_t conn_far_patience(const struct conn *conn)
 	struct conn *c = (struct conn *)conn;
 	int64_t left;
 
-	if (likely(!conn_far_is_dead(c)) || load_relaxed(&c->link_judged) || load_relaxed(&c->rx.dead) || !is_cut(c))
+	if (likely(!conn_far_is_dead(c)) || load_relaxed(&c->link_judged) || load_relaxed(&c->rx.dead) || (!rx_is_cut(c) && !tx_is_cut(c)))
 		return INT64_MAX;
 	left = load_relaxed(&c->link_died_at) + patience_ns() - now_ns();
 	return left > 0 && !c->rx.fin_known ? left : 0;
@@ -111,22 +116,28 @@ void conn_far_judge(struct conn *c, int fd)
 	ready_changed(c);
 }
 
+static bool is_reset(int fd)
+{
+	struct pollfd p = { .fd = fd };
+	struct timespec now = { 0 };
+
+	return sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0;
+}
+
 int conn_far_check(struct conn *c, int fd)
 {
 	if (conn_pump_far(c, 0) == -ESRCH)
 		return -ECONNRESET;
 	if (likely(!conn_far_is_dead(c)))
 		return 0;
+	if (!c->dead_send_at)
+		c->dead_send_at = now_ns();
 	if (load_relaxed(&c->tx.state) == TX_RING) {
 		conn_frames_try(c, fd);
-		if (load_relaxed(&c->tx.peer_ended) || load_relaxed(&c->link_judged))
+		if (load_relaxed(&c->tx.gone_hint) || load_relaxed(&c->link_judged) || is_reset(fd))
 			conn_tx_set(c, TX_ORPHAN);
 		return load_relaxed(&c->tx.state) == TX_ORPHAN || load_relaxed(&c->rx.pending_errno) ? 0 : -EAGAIN;
 	}
-	/* Of a peer that has closed the kernel finds out by the probes that go out now. One that it does not find out of still reads. */
-	if (!c->orphaned_at)
-		c->orphaned_at = now_ns();
-	else if (now_ns() - c->orphaned_at > patience_ns())
-		return -ECONNRESET;
-	return 0;
+	/* Of a peer that has closed the kernel finds out by the probes that go out now. If it does not, there is one. */
+	return now_ns() - c->dead_send_at > patience_ns() ? -ECONNRESET : 0;
 }

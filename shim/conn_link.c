@@ -113,7 +113,7 @@ bool conn_tx_untaken(struct conn *c)
 
 static bool writable(struct conn *c)
 {
-	if (load_relaxed(&c->tx.state) == TX_ORPHAN || (conn_far_is_dead(c) && load_relaxed(&c->tx.peer_ended)))
+	if (load_relaxed(&c->tx.state) == TX_ORPHAN || (conn_far_is_dead(c) && load_relaxed(&c->tx.gone_hint)))
 		return true;
 	if (conn_tx_room(c) < ring_tx_low_water(&c->link.tx, SIZE_MAX))
 		return false;
