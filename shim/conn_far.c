@@ -19,6 +19,9 @@
 #include "shim/ready.h"
 #include "shim/wait.h"
 
+/* A quiet connection's sender asks first whether there still is a receiver. */
+#define FRESH_NS 20000
+
 static void note_death(struct conn *c, int err)
 {
 	int32_t alive = 0;
@@ -126,12 +129,18 @@ static bool is_reset(int fd)
 
 int conn_far_check(struct conn *c, int fd)
 {
-	if (conn_pump_far(c, 0) == -ESRCH)
+	int64_t now = now_ns();
+
+	if (conn_far_fd(c) < 0)
 		return -ECONNRESET;
+	/* What the peer has said since: a stream, or an answer, has just heard of it. */
+	if (now - c->heard_at > FRESH_NS)
+		conn_pump_far(c, 0);
+	c->heard_at = now;
 	if (likely(!conn_far_is_dead(c)))
 		return 0;
 	if (!c->dead_send_at)
-		c->dead_send_at = now_ns();
+		c->dead_send_at = now;
 	if (load_relaxed(&c->tx.state) == TX_RING) {
 		conn_frames_try(c, fd);
 		if (load_relaxed(&c->tx.gone_hint) || load_relaxed(&c->link_judged) || is_reset(fd))
@@ -139,5 +148,5 @@ int conn_far_check(struct conn *c, int fd)
 		return load_relaxed(&c->tx.state) == TX_ORPHAN || load_relaxed(&c->rx.pending_errno) ? 0 : -EAGAIN;
 	}
 	/* Of a peer that has closed the kernel finds out by the probes that go out now. If it does not, there is one. */
-	return now_ns() - c->dead_send_at > patience_ns() ? -ECONNRESET : 0;
+	return now - c->dead_send_at > patience_ns() ? -ECONNRESET : 0;
 }

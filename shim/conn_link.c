@@ -36,6 +36,9 @@ void conn_linked(struct conn *c, const uint64_t nonce[2], const uint64_t peer_no
 		c->peer_nonce[i] = peer_nonce[i];
 	}
 	conn_seek(c);
+	/* Before it sends to a far peer a call has more to look at. */
+	if (conn_is_far(c))
+		store_relaxed(&c->tx.alert, 1);
 	store_release(&c->linked, 1);
 	log_info("connection %u: linked", c->index);
 	/* An end that was told before there was a segment: the peer must not take the kernel's FIN for a death. */
