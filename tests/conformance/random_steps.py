@@ -18,7 +18,10 @@ FILE_BYTES, MAX_CHILDREN, MAX_THREADS = 20000, 3, 3
 
 
 class Generator:
-    def __init__(self, seed):
+    """forks=False: as between hosts, where what a child has of a connection is reset."""
+
+    def __init__(self, seed, forks=True):
+        self.forks = forks
         self.rng = random.Random(seed)
         self.kind = KINDS[seed % 3]
         self.size_name = list(SIZES)[seed // 3 % 3]
@@ -336,7 +339,7 @@ class Generator:
                 for side in pair.sides():
                     side.holders = [holder for holder in side.holders if child not in holder.actors]
             return
-        if self.count > 60 or sum(line.split()[1:2] == ["fork"] for line in self.lines) >= MAX_CHILDREN:
+        if not self.forks or self.count > 60 or sum(line.split()[1:2] == ["fork"] for line in self.lines) >= MAX_CHILDREN:
             return
         parent = self.rng.choice(("A", "B"))
         child = self.fresh("X")

@@ -147,7 +147,7 @@ class Runner:
                         self.complain(f"tcp-{layout}-v{family}, not deterministic", lines[:MAX_SHOWN])
 
 
-def texts_of(word):
+def texts_of(word, forks):
     """(name, text) of each script that one argument stands for."""
     if not word.startswith("random:"):
         yield pathlib.Path(word).stem, pathlib.Path(word).read_text(encoding="utf-8")
@@ -155,7 +155,7 @@ def texts_of(word):
     seeds, _, steps = word[len("random:"):].partition(":")
     first, _, last = seeds.partition("-")
     for seed in range(int(first), int(last or first) + 1):
-        yield f"random-{seed}", Generator(seed).script(int(steps or 120))
+        yield f"random-{seed}", Generator(seed, forks).script(int(steps or 120))
 
 
 def main():
@@ -169,7 +169,7 @@ def main():
     parser.add_argument("scripts", nargs="+")
     options = parser.parse_args()
     failures = scripts = 0
-    for script in (Script(*pair) for word in options.scripts for pair in texts_of(word)):
+    for script in (Script(*pair) for word in options.scripts for pair in texts_of(word, not options.verbs)):
         scripts += 1
         scratch = tempfile.mkdtemp(prefix="conform-")
         try:

@@ -36,6 +36,7 @@ class Script:
         self.layouts, self.families, self.modes = ("procs",), ("4", "6", "m"), ("*",)
         self.tiny = False       # runs with the smallest ring too: no send waits for a reader who comes later
         self.buffers = ()       # ("small",): of the sockets that `pair` makes
+        self.one_host = None    # why it does not run between hosts
         self.unswitched = None  # why warm modes need not prove that rings were used
         for number, line in enumerate(text.splitlines(), 1):
             line = line.split("#", 1)[0].strip()
@@ -52,6 +53,8 @@ class Script:
                 self.tiny = True
             elif word == "small_buffers":
                 self.buffers = ("small",)
+            elif word == "one_host":
+                self.one_host = rest
             elif word == "unswitched":
                 self.unswitched = rest
             else:
@@ -68,7 +71,7 @@ class Script:
         return list(dict.fromkeys(names))
 
     def wants(self, mode):
-        return ((mode.ring != TINY_RING or self.tiny) and mode.layout in self.layouts and mode.family in self.families
+        return ((mode.ring != TINY_RING or self.tiny) and (mode.road == "shm" or not self.one_host) and mode.layout in self.layouts and mode.family in self.families
                 and any(fnmatch.fnmatchcase(mode.name, glob) for glob in self.modes))
 
 

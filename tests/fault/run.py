@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Conversations with one thing wrong: a system call of the set-up that fails, or a peer that misbehaves.
 
-    run.py --shim SO --bin DIRECTORY [--case PART]... [--verbose] GROUP...
+    run.py --shim SO --bin DIRECTORY [--verbs DIRECTORY] [--case PART]... [--verbose] GROUP...
 
 Every case is two processes over one TCP connection: `talk` under the preload, and another talk or `hostile`. The talk must
 come through with every byte right (where its peer lives and tells the truth about program bytes), hold no descriptor
@@ -31,12 +31,13 @@ class Case:
     """`victim` is the role that is looked at; the other end is a talk under the preload, or hostile."""
 
     def __init__(self, name, victim, *, deny=None, hostile=None, limits=None, outcome=OK, other=OK, reasons=(), switched=None,
-                 asleep=False, hosts="44", extra=(), other_extra=(), strangers=None):
+                 asleep=False, hosts="44", extra=(), other_extra=(), strangers=None, device=None, other_device=""):
         self.name, self.victim, self.deny, self.hostile, self.limits = f"{name}-{victim}", victim, deny, hostile, limits
         self.outcome, self.other, self.reasons, self.switched = outcome, other, set(reasons), switched
         self.hosts = dict(zip(("accept", "connect"), hosts))
         self.extra, self.other_extra = list(extra), list(other_extra)
         self.strangers = strangers  # how many come before the true peer; 0: without end, from before it to the end of the talk
+        self.device, self.other_device = device, other_device  # of the double of verbs; None: not as between hosts
         self.asleep = asleep  # the preload does not wake up at all, and so has nothing to say
 
 
@@ -146,7 +147,41 @@ def strangers():
         yield Case("strangers-without-end", role, extra=["waits"], other_extra=["waits"], strangers=0)
 
 
-GROUPS = {"deny": denied, "limits": limited, "hostile": hostile, "killed": killed, "families": families, "one-way": one_way,
+def verbs():
+    """As between hosts: what `families` and `one-way` do, peers that are killed, and what devices do."""
+    both = ("connect", "accept")
+    for hosts in ("44", "66", "mm", "m4", "4m"):
+        yield Case("verbs-family-" + hosts, "connect", hosts=hosts, switched=1, device="")
+    for hearer in "ca":
+        words = [f"one-way-{hearer}"]
+        yield Case("verbs-" + words[0], "accept", extra=words, other_extra=words, switched=1, device="")
+    for heard in (1, 1000, 10000, 100000, 600000, 1100000):
+        for role in both:
+            yield Case(f"verbs-killed-after-{heard}", role, other_extra=[f"die-{heard}"], outcome=ENDS, other=ENDS, device="")
+    rows = [
+        # the victim's device, the other one's, reasons, switched
+        ("iwarp", "iwarp", (), 1),
+        ("inline=0", "", (), 1),
+        ("no-device", "", ("no-device",), 0),
+        ("only=127.0.0.2", "", ("no-device",), 0),
+        ("memlock=65536", "", ("memlock",), 0),
+        ("qps=0", "", ("no-queues", "no-memory"), 0),
+        ("", "no-device", (), 0),
+        ("", "memlock=65536", (), 0),
+    ]
+    for device, other, reasons, switched in rows:
+        for role in both:
+            name = device.partition("=")[0] or f"peer-{other.partition('=')[0]}"
+            yield Case("verbs-" + name, role, device=device, other_device=other, reasons=reasons, switched=switched)
+    # What goes wrong with the first work request costs nothing: no byte is on the ring.
+    for what in ("fail-post", "remove-at", "lose-at"):
+        for nth in (1, 2, 3, 5, 8, 20, 50, 100):
+            for role in both:
+                early = OK if nth == 1 else ENDS
+                yield Case(f"verbs-{what}-{nth}", role, device=f"{what}={nth},timeout-ms=10", outcome=early, other=early)
+
+
+GROUPS = {"verbs": verbs, "deny": denied, "limits": limited, "hostile": hostile, "killed": killed, "families": families, "one-way": one_way,
           "strangers": strangers}
 
 
@@ -208,7 +243,10 @@ def still_open(pid, summary):
                 names.append(os.readlink(f"/proc/{pid}/fd/{number}"))
             except FileNotFoundError:
                 continue
-    return [n for n in names if not n.startswith("/memfd:ringway-stats") and n != str(summary)]
+    # A device stays open, as a file and for its events.
+    if any(n.startswith("/memfd:verbs-double") for n in names):
+        names.remove("anon_inode:[eventfd]")
+    return [n for n in names if not n.startswith(("/memfd:ringway-stats", "/memfd:verbs-double")) and n != str(summary)]
 
 
 def argv_of(args, case, role, rest, summary):
@@ -222,6 +260,9 @@ def argv_of(args, case, role, rest, summary):
         argv[-1] = "RINGWAY_LOG=debug"
     if victim:
         argv.append(f"RINGWAY_SUMMARY={summary}")
+    if case.device is not None:
+        argv += ["RINGWAY_TRANSPORTS=verbs", "RINGWAY_PATIENCE=300", f"LD_LIBRARY_PATH={args.verbs}",
+                 f"VERBS_DOUBLE={case.device if victim else case.other_device}"]
     argv += [talk, role, *rest, *(case.extra if victim else case.other_extra)]
     return [str(args.bin / "deny"), case.deny, *argv] if victim and case.deny else argv
 
@@ -294,6 +335,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--shim", required=True, type=pathlib.Path)
     parser.add_argument("--bin", required=True, type=pathlib.Path)
+    parser.add_argument("--verbs", help="the directory of the double of verbs, for the group of that name")
     parser.add_argument("--case", action="append", default=[])
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("groups", nargs="+", choices=sorted(GROUPS))

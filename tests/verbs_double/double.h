@@ -162,7 +162,7 @@ struct double_settings {
 	char only[256];            /* addresses that have a device, separated by '+'; empty: every local one */
 	uint64_t memlock;          /* bytes that can be registered at a time */
 	uint32_t max_qps, max_inline;
-	uint64_t fail_post, remove_at; /* the n-th call of ibv_post_send in this process; 0: none */
+	uint64_t fail_post, remove_at, lose_at; /* the n-th call of ibv_post_send in this process; 0: none */
 	uint64_t timeout_ms;       /* instead of what the connection asks for; 0: none */
 	const volatile char *control; /* what the file says now */
 	char control_path[256];

@@ -63,6 +63,7 @@ static void read_word(const char *word, size_t len)
 		{ "memlock=", &settings.memlock },
 		{ "fail-post=", &settings.fail_post },
 		{ "remove-at=", &settings.remove_at },
+		{ "lose-at=", &settings.lose_at },
 		{ "timeout-ms=", &settings.timeout_ms },
 	};
 	char text[256];
@@ -119,7 +120,7 @@ void settings_read(void)
 
 bool path_is_lost(void)
 {
-	return settings.control && *settings.control == 'l';
+	return (settings.lose_at && load_relaxed(&settings.posts) >= settings.lose_at) || (settings.control && *settings.control == 'l');
 }
 
 bool device_is_removed(void)
