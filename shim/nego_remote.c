@@ -426,7 +426,13 @@ enum nego_outcome nego_remote_step(struct conn *c, int fd, const struct nego_tup
 {
 	struct nego_row *row = nego_row_of(c);
 
-	if (!row || !row->attempt)
-		return begin(c, why);
+	if (!row || !row->attempt) {
+		enum nego_outcome out = begin(c, why);
+
+		/* What is near is resolved at once, and a program that moves megabytes a call makes few. */
+		row = nego_row_of(c);
+		if (out != NEGO_LATER || !row || !row->attempt)
+			return out;
+	}
 	return c->role == CONN_CONNECTED ? offer_step(c, fd, row, t, why) : dial_step(c, fd, row, t, why);
 }

@@ -138,7 +138,8 @@ static void memory_that_cannot_be_pinned_is_named(void **state)
 	remote_open(V4);
 	fake.fail_reg_mr = ENOMEM;
 	fake.reg_mr_left = 4;
-	poke_both(3);
+	poke_both(1);
+	poke_connector();
 	assert_int_equal(seen.pins, 1);
 	assert_int_equal(seen.why, REASON_MEMLOCK);
 	assert_int_equal(bench.connector.nego.phase, NEGO_OVER);
