@@ -266,14 +266,14 @@ void reg_unpark(struct epoll_reg *r)
 	reg_become_adopted(r);
 }
 
+static bool is_parked(const struct epoll_reg *r, int fd)
+{
+	return r->state == REG_PARKED;
+}
+
 struct epoll_reg *reg_parked(struct epoll_set *s, struct conn *c)
 {
-	struct epoll_reg *r;
-
-	for (unsigned n = 0; s->nr_parked && (r = pool_nth(c, n)) != NULL; n++)
-		if (r->set == s && r->state == REG_PARKED)
-			return r;
-	return NULL;
+	return s->nr_parked ? pool_find(c, s, is_parked, -1) : NULL;
 }
 
 void set_empty_park(struct epoll_set *s)

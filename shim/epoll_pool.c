@@ -33,8 +33,9 @@ static struct {
 	_Atomic bool ready;
 	struct epoll_set *sets;
 	struct epoll_reg *regs;
-	uint32_t *heads;
-	uint32_t nr_sets, nr_regs;	/* ever used */
+	_Atomic uint32_t *heads;	/* written under the lock */
+	uint32_t nr_sets;		/* ever used */
+	_Atomic uint32_t nr_regs;
 	struct epoll_set *free_sets;
 	struct epoll_reg *free_regs;
 	uint32_t forks;			/* between the first process and this one, as heads[] has it */
@@ -95,18 +96,27 @@ void pool_set_put(struct epoll_set *s)
 	lane_unlock(&pool.lock);
 }
 
+static uint32_t head_of(const struct conn *c)
+{
+	return load_acquire(&pool.ready) && c->index < POOL_CONNS ? load_relaxed(&pool.heads[c->index]) : 0;
+}
+
+/* The pool is locked. */
+static void change_head(const struct conn *c, uint32_t mask, uint32_t value)
+{
+	store_relaxed(&pool.heads[c->index], (head_of(c) & ~mask) | value);
+}
+
 static struct epoll_reg *pool_first_locked(const struct conn *c)
 {
-	uint32_t head = c->index < POOL_CONNS && pool.heads ? pool.heads[c->index] & ~HEAD_FLAGS : 0;
+	uint32_t head = head_of(c) & ~HEAD_FLAGS;
 
 	return head ? &pool.regs[head - 1] : NULL;
 }
 
 static void pool_set_first_locked(const struct conn *c, struct epoll_reg *r)
 {
-	uint32_t *head = &pool.heads[c->index];
-
-	*head = (*head & HEAD_FLAGS) | (r ? r->id + 1 : 0);
+	change_head(c, ~HEAD_FLAGS, r ? r->id + 1 : 0);
 }
 
 struct epoll_reg *pool_reg_get(struct conn *c, struct epoll_set *s)
@@ -118,20 +128,21 @@ struct epoll_reg *pool_reg_get(struct conn *c, struct epoll_set *s)
 	if (pool.free_regs) {
 		r = pool.free_regs;
 		pool.free_regs = r->in_conn.next;
-	} else if (pool.nr_regs < POOL_REGS) {
-		r = &pool.regs[pool.nr_regs];
-		r->id = pool.nr_regs++;
+	} else if (load_relaxed(&pool.nr_regs) < POOL_REGS) {
+		r = &pool.regs[load_relaxed(&pool.nr_regs)];
+		r->id = load_relaxed(&pool.nr_regs);
+		store_relaxed(&pool.nr_regs, r->id + 1);
 	}
 	if (r) {
 		r->conn = c;
 		/* Whoever finds it in the connection's list locks its set first. */
-		r->set = s;
+		store_relaxed(&r->set, s);
 		r->in_conn = (struct reg_link){ NULL, pool_first_locked(c) };
 		if (r->in_conn.next)
 			r->in_conn.next->in_conn.prev = r;
 		pool_set_first_locked(c, r);
 	} else {
-		pool.heads[c->index] |= HEAD_INCOMPLETE;
+		change_head(c, 0, HEAD_INCOMPLETE);
 	}
 	lane_unlock(&pool.lock);
 	return r;
@@ -173,26 +184,24 @@ struct epoll_reg *pool_reg_of_token(struct epoll_set *s, uint64_t token)
 	uint32_t id = (uint32_t)token;
 	struct epoll_reg *r;
 
-	if (id >= pool.nr_regs)
+	if (id >= load_relaxed(&pool.nr_regs))
 		return NULL;
 	r = &pool.regs[id];
-	if (r->set != s || token != token_make(token_kind(token), r))
+	if (load_relaxed(&r->set) != s || token != token_make(token_kind(token), r))
 		return NULL;
 	return r->state == REG_PLAIN || r->state == REG_ADOPTED || r->state == REG_PARKED ? r : NULL;
 }
 
 bool pool_incomplete(struct conn *c)
 {
-	return c->index >= POOL_CONNS || (pool.heads && pool.heads[c->index] & HEAD_INCOMPLETE);
+	return c->index >= POOL_CONNS || head_of(c) & HEAD_INCOMPLETE;
 }
 
 void pool_conn_reset(struct conn *c)
 {
-	if (c->index >= POOL_CONNS || !load_acquire(&pool.ready) || !pool.heads[c->index])
+	if (!head_of(c) || lane_lock(&pool.lock, false) == -EDEADLK)
 		return;
-	if (lane_lock(&pool.lock, false) == -EDEADLK)
-		return;
-	pool.heads[c->index] &= ~HEAD_FLAGS;
+	change_head(c, HEAD_FLAGS, 0);
 	lane_unlock(&pool.lock);
 }
 
@@ -200,7 +209,7 @@ static void set_flags(const struct conn *c, uint32_t mask, uint32_t flags)
 {
 	if (c->index >= POOL_CONNS || pool_init() < 0 || lane_lock(&pool.lock, false) == -EDEADLK)
 		return;
-	pool.heads[c->index] = (pool.heads[c->index] & ~mask) | flags;
+	change_head(c, mask, flags);
 	lane_unlock(&pool.lock);
 }
 
@@ -216,8 +225,7 @@ void pool_set_incomplete(struct conn *c)
 
 bool pool_is_adopted(const struct conn *c)
 {
-	return load_acquire(&pool.ready) && c->index < POOL_CONNS &&
-	       (pool.heads[c->index] & (HEAD_ADOPTED | HEAD_FORKS)) == (HEAD_ADOPTED | pool.forks);
+	return (head_of(c) & (HEAD_ADOPTED | HEAD_FORKS)) == (HEAD_ADOPTED | pool.forks);
 }
 
 bool pool_has_left(const struct conn *c)
@@ -227,7 +235,7 @@ bool pool_has_left(const struct conn *c)
 
 bool pool_has_regs(const struct conn *c)
 {
-	return load_acquire(&pool.ready) && c->index < POOL_CONNS && pool.heads[c->index];
+	return head_of(c);
 }
 
 bool pool_for_each(struct conn *c, void (*fn)(struct epoll_reg *r, void *arg), void *arg)
@@ -251,13 +259,15 @@ static struct epoll_reg *pool_nth_unlocked(const struct conn *c, unsigned n)
 	return r;
 }
 
-struct epoll_reg *pool_nth(struct conn *c, unsigned n)
+struct epoll_reg *pool_find(struct conn *c, const struct epoll_set *s, bool (*is_it)(const struct epoll_reg *r, int fd), int fd)
 {
 	struct epoll_reg *r;
 
 	if (!pool_has_regs(c) || lane_lock(&pool.lock, false) == -EDEADLK)
 		return NULL;
-	r = pool_nth_unlocked(c, n);
+	for (r = pool_first_locked(c); r; r = r->in_conn.next)
+		if (load_relaxed(&r->set) == s && is_it(r, fd))
+			break;
 	lane_unlock(&pool.lock);
 	return r;
 }
@@ -277,13 +287,13 @@ struct epoll_reg *pool_nth_locked(struct conn *c, unsigned n)
 			return NULL;
 		r = pool_nth_unlocked(c, n);
 		if (r) {
-			s = r->set;
+			s = load_relaxed(&r->set);
 			generation = r->generation;
 		}
 		lane_unlock(&pool.lock);
 		if (!r || !set_lock(s))
 			return NULL;
-		if (r->generation == generation && r->set == s && r->conn == c)
+		if (r->generation == generation && load_relaxed(&r->set) == s && r->conn == c)
 			return r;
 		set_unlock(s);
 	}

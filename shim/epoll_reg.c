@@ -46,14 +46,14 @@ void reg_stir(struct epoll_reg *r)
 		set_kick(s);
 }
 
+static bool stands_for(const struct epoll_reg *r, int fd)
+{
+	return r->fd == fd && (r->state == REG_PLAIN || r->state == REG_ADOPTED);
+}
+
 struct epoll_reg *reg_find(struct epoll_set *s, struct conn *c, int fd)
 {
-	struct epoll_reg *r;
-
-	for (unsigned n = 0; (r = pool_nth(c, n)) != NULL; n++)
-		if (r->set == s && r->fd == fd && (r->state == REG_PLAIN || r->state == REG_ADOPTED))
-			return r;
-	return NULL;
+	return pool_find(c, s, stands_for, fd);
 }
 
 int reg_living_fd(const struct epoll_reg *r)

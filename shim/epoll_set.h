@@ -54,7 +54,7 @@ struct reg_link {
 };
 
 struct epoll_reg {
-	struct epoll_set *set;
+	_Atomic(struct epoll_set *) set;
 	struct conn *conn;
 	int fd;			/* the number the program used */
 	uint32_t events;	/* as the program gave them; what a fired one-shot leaves is `fired` */
@@ -174,9 +174,12 @@ void pool_set_adopted(struct conn *c, bool adopted);
 bool pool_is_adopted(const struct conn *c);
 /* Calls fn for each registration of the connection, under the pool's lock; false if it was this thread's already. */
 bool pool_for_each(struct conn *c, void (*fn)(struct epoll_reg *r, void *arg), void *arg);
-/* The n-th registration of the connection, NULL after the last: the caller holds the lock of the set it is looking for. */
-struct epoll_reg *pool_nth(struct conn *c, unsigned n);
-/* The same with its set's lock taken. */
+/*
+ * The first registration of the connection in `s` that is the one, or NULL. The caller holds the lock of `s`. In one go: others of the
+ * connection come and go meanwhile, in other sets.
+ */
+struct epoll_reg *pool_find(struct conn *c, const struct epoll_set *s, bool (*is_it)(const struct epoll_reg *r, int fd), int fd);
+/* The n-th registration of the connection, NULL after the last, with its set's lock taken. */
 struct epoll_reg *pool_nth_locked(struct conn *c, unsigned n);
 bool pool_has_regs(const struct conn *c);
 /* Without the lock: is there a registration still? */
