@@ -185,6 +185,7 @@ void nego_remote_drop(struct conn *c, struct nego_row *row)
 		return;
 	unwatch(c, row);
 	unequip(c, row);
+	row->attempt_fd = -1;
 	far_engine->end(row->attempt);
 	row->attempt = NULL;
 	nego_link_blank(c);
@@ -238,6 +239,7 @@ static void meet(struct nego_row *row)
 static enum nego_outcome link_up(struct conn *c, struct nego_row *row, enum reason *why)
 {
 	unwatch(c, row);
+	row->attempt_fd = -1;
 	far_engine->end(row->attempt);
 	row->attempt = NULL;
 	if (!c->link.ops) {
@@ -293,6 +295,7 @@ static enum nego_outcome begin(struct conn *c, enum reason *why)
 	plain_address(&peer, &c->peer);
 	e = offers ? far_engine->offer(&row->attempt, &local.any) : far_engine->dial(&row->attempt, &local.any, &peer.any);
 	if (!e) {
+		row->attempt_fd = far_engine->attempt_fd(row->attempt);
 		c->nego.phase = offers ? NEGO_OFFERED : NEGO_DIALLED;
 		return NEGO_LATER;
 	}

@@ -9,7 +9,6 @@
 #include "ringbuf/atomic.h"
 #include "ringbuf/sys.h"
 #include "shim/diag.h"
-#include "shim/far.h"
 #include "shim/nego_remote.h"
 #include "shim/own_fd.h"
 #include "shim/ready.h"
@@ -34,6 +33,7 @@ static void row_blank(struct nego_row *row)
 	row->strangers = 0;
 	row->adopted = false;
 	row->attempt = NULL;
+	row->attempt_fd = -1;
 	row->data_bell = -1;
 	row->room_bell = -1;
 	row->segment = (struct segment){ 0 };
@@ -153,8 +153,8 @@ void nego_row_forget_all(void)
 /* The newest link that has said nothing is likeliest to speak next: its HELLO follows its connect(). */
 int nego_row_wait_fd(const struct nego_row *row)
 {
-	if (row->attempt)
-		return far_engine->attempt_fd(row->attempt);
+	if (row->attempt_fd >= 0)
+		return row->attempt_fd;
 	for (uint32_t i = 0; i < NEGO_MAX_SILENT; i++) {
 		uint32_t at = (row->next_silent + NEGO_MAX_SILENT - 1 - i) % NEGO_MAX_SILENT;
 

@@ -40,6 +40,7 @@ struct nego_row {
 	bool adopted;		/* ready_adopt() was called for it */
 	/* Between hosts (nego_remote.c) all but the bells is the engine's. */
 	struct verbs_attempt *attempt;
+	int attempt_fd;	/* its descriptor: what sleepers look at without a lock */
 	struct nego_remote_self peer;	/* what the other end has said */
 };
 
