@@ -115,6 +115,7 @@ struct conn {
 	_Atomic uint8_t live;		/* 0 in a free record */
 	_Atomic uint8_t linked;		/* the segment is mapped and both ends know each other */
 	_Atomic uint8_t nonblock;	/* O_NONBLOCK of the file description */
+	_Atomic uint8_t waits_seen;	/* the program waits for it through us: it stood in a poll, a select or an epoll set */
 	_Atomic int32_t link_dead;	/* -errno of a far link that has died, see conn_far.h */
 	_Atomic int64_t link_died_at;
 	_Atomic uint8_t link_judged;	/* what that means has been told */
@@ -289,6 +290,12 @@ void conn_drop(struct conn *c);
 /* ---- readiness ----------------------------------------------------------------------------------------------------- */
 
 /* Hints unless the lane's lock is held; safe to call under conn_hold(). */
+static inline void conn_wait_seen(struct conn *c)
+{
+	if (unlikely(!load_relaxed(&c->waits_seen)))
+		store_relaxed(&c->waits_seen, 1);
+}
+
 static inline bool conn_is_linked(const struct conn *c)
 {
 	return load_acquire(&((struct conn *)c)->linked) != 0;

@@ -48,6 +48,7 @@ struct epoll_reg *reg_note(struct epoll_set *s, int fd, struct conn *c, const st
 
 	if (!r)
 		return NULL;
+	conn_wait_seen(c);
 	r->fd = fd;
 	r->state = REG_PLAIN;
 	list_append(&s->regs, r, offsetof(struct epoll_reg, in_set));

@@ -8,6 +8,7 @@
 #include "shim/nego.h"
 
 #include <errno.h>
+#include <fcntl.h>
 
 #include "ringbuf/atomic.h"
 #include "ringbuf/sys.h"
@@ -19,11 +20,14 @@
 #include "shim/nego_row.h"
 #include "shim/options.h"
 #include "shim/sandbox.h"
+#include "shim/unseen.h"
 
 enum {
 	NEAR_STEPS = 4,		/* so many steps at every call, then the distance doubles */
 	MAX_SHIFT = 6,
 	REMOTE_STEPS = NEAR_STEPS + 3, /* no farther apart while rdma_cm has something under way: it takes several to go through */
+	SPINS_DRY = 4,		/* failed calls in a row that only one who spins makes */
+	MOST_UNPROVEN = 64,
 };
 
 /*
@@ -163,6 +167,47 @@ static void wait_to_be_alone(struct conn *c)
 	due_after(c, c->nego.attempts++);
 }
 
+/* The whole process stays on TCP; what has an attempt under way finds out at its next step. */
+static void give_up_for(enum reason why)
+{
+	int none = REASON_NONE;
+
+	(void)compare_exchange(&sandbox_reason, &none, (int)why);
+}
+
+/*
+ * A program that waits for its sockets by system calls of its own would sleep for ever once they are on rings. One that blocks
+ * does so in our calls; of the others something must have been seen: a wait through us, or that it does not wait at all but
+ * tries again and again. Whoever waits unseen comes back dry once, perhaps twice, and then finds bytes.
+ */
+static bool waits_unproven(struct conn *c, int fd)
+{
+	long flags;
+
+	switch (unseen_look()) {
+	case UNSEEN_EPOLL:
+		give_up_for(REASON_RAW_CALLS);
+		return false;
+	case UNSEEN_IO_URING:
+		give_up_for(REASON_IO_URING);
+		return false;
+	case UNSEEN_MAYBE:
+		return true;
+	case UNSEEN_NONE:
+		break;
+	}
+	if (load_relaxed(&c->waits_seen))
+		return false;
+	flags = sys_fcntl(fd, F_GETFL, 0);
+	return flags >= 0 && flags & O_NONBLOCK;
+}
+
+void nego_came_back_dry(struct conn *c)
+{
+	if (errno == EAGAIN && ++c->nego.dry == SPINS_DRY)
+		conn_wait_seen(c);
+}
+
 void nego_poke(struct conn *c, int fd)
 {
 	enum reason why = REASON_PEER_SILENT;
@@ -175,6 +220,15 @@ void nego_poke(struct conn *c, int fd)
 	}
 	if (conn_count_holders(c) != 1) {
 		wait_to_be_alone(c);
+		return;
+	}
+	if (np->phase == NEGO_IDLE && waits_unproven(c, fd)) {
+		if (np->unproven == MOST_UNPROVEN) {
+			conn_pin(c, REASON_RAW_CALLS);
+			return;
+		}
+		store_relaxed(&c->reason, (uint8_t)REASON_RAW_CALLS);
+		due_after(c, np->unproven++);
 		return;
 	}
 	if (conn_trylock_both(c)) {
@@ -242,5 +296,6 @@ void nego_leave(struct conn *c)
 
 void nego_fork_child(void)
 {
+	unseen_fork_child();
 	nego_row_forget_all();
 }

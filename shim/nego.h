@@ -23,9 +23,13 @@ void nego_conn_init(struct nego_part *np);
 /*
  * One step of progress on a connection of which nego_due() said yes, or whose nego_wait_fd() became readable. `fd` is any
  * descriptor number of the connection in this process. The caller holds no lane lock: both are tried for here, and if either
- * is taken the step is left for later. At most a few dozen system calls, and none once an attempt has ended.
+ * is taken the step is left for later. At most a few dozen system calls, and none once an attempt has ended; now and then the list of
+ * the process's open files besides (unseen.h).
  */
 void nego_poke(struct conn *c, int fd);
+
+/* A call on plain TCP has failed with errno. */
+void nego_came_back_dry(struct conn *c);
 
 /*
  * The hidden fd that becomes readable when the peer has moved, or -1. A call that is about to sleep on the connection adds

@@ -33,6 +33,8 @@ struct nego_part {
 	uint32_t slot;		/* row + 1 in the private table of the process that negotiates, 0: none */
 	uint32_t remote;	/* the peer is on another host, or is to be met as if it were */
 	uint32_t stalled;	/* the last poke found a lane in use: the wait fd is not worth waking for */
+	uint32_t unproven;	/* pokes at which nothing said that the program waits for the connection through us */
+	uint32_t dry;		/* calls on TCP in a row that found nothing to take, or no room, while the program spins */
 };
 
 /* The only thing that a data call on plain TCP pays: two compares. */

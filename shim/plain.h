@@ -86,6 +86,10 @@ static inline void plain_leave(struct conn *c, int fd, enum plain_pass pass, ssi
 		else
 			fetch_sub(in_calls, 1);
 		plain_add(calls, 1, alone);
+		if (unlikely(n < 0))
+			nego_came_back_dry(c);
+		else if (unlikely(c->nego.dry))
+			c->nego.dry = 0;
 		if (unlikely(conn_nego_due(c)))
 			nego_poke(c, fd);
 	}

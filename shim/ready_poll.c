@@ -39,8 +39,10 @@ static bool is_ours(int fd)
 	struct conn *c = fdtab_get(fd);
 	struct epoll_set *set;
 
-	if (c)
+	if (c) {
+		conn_wait_seen(c);
 		return conn_concerns_us(c);
+	}
 	if (fdtab_other(fd) == FD_MARK_NONE)
 		return false;
 	set = fdtab_epoll(fd);
@@ -75,6 +77,8 @@ static void fill(struct poll_call *p)
 			continue;
 		}
 		c = fdtab_get(k->fd);
+		if (c)
+			conn_wait_seen(c);
 		set = c ? NULL : fdtab_epoll(k->fd);
 		if (set) {
 			p->has_sets = true;

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RINGWAY_UNSEEN_H
+#define RINGWAY_UNSEEN_H
+
+/*
+ * Does something in this process wait for its sockets by system calls of its own? Runtimes and libraries that make them inline
+ * (Go's, Rust's rustix, liburing) may still read and write through libc, or hand their sockets to code that does. Their waits would
+ * never be over once a connection is on a ring.
+ *
+ * What they wait with is among the open files: an epoll set that no wrapper of ours has made, or an io_uring.
+ */
+
+#include "ringbuf/stats.h"
+
+#pragma GCC visibility push(hidden)
+
+enum unseen {
+	UNSEEN_NONE,
+	UNSEEN_MAYBE,	/* ask again later, and move nothing meanwhile */
+	UNSEEN_EPOLL,
+	UNSEEN_IO_URING,
+};
+
+/*
+ * Looks through the open files, unless that was done a moment ago: looking takes a sixty-fourth of the time at most. Where they
+ * cannot be listed nothing is found. The caller holds no lock.
+ */
+enum unseen unseen_look(void);
+
+/* In the child of a fork: another thread of the parent may have been looking. */
+void unseen_fork_child(void);
+
+#pragma GCC visibility pop
+
+#endif
