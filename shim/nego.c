@@ -246,8 +246,11 @@ void nego_poke(struct conn *c, int fd)
 		return;
 	}
 	np->stalled = false;
-	/* A fork, or a close, by another thread meanwhile: who closes forgets the number before it takes the locks. */
-	if (load_relaxed(&c->nr_holders) != 1 || fdtab_get(fd) != c) {
+	/*
+	 * Another thread was first meanwhile: with the last step, which must not be followed by any, or with a fork or a close; who closes
+	 * forgets the number before it takes the locks.
+	 */
+	if (np->phase >= NEGO_AGREED || load_relaxed(&c->nr_holders) != 1 || fdtab_get(fd) != c) {
 		conn_unlock_both(c);
 		return;
 	}

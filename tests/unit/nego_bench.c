@@ -95,7 +95,12 @@ void ready_unwatch(struct conn *c, int fd)
 
 int conn_trylock_both(struct conn *c)
 {
+	void (*before_lock)(void) = seen.before_lock;
+
 	assert_false(seen.locked);
+	seen.before_lock = NULL;
+	if (before_lock)
+		before_lock();
 	if (seen.busy)
 		return -EBUSY;
 	seen.locked = true;

@@ -31,6 +31,7 @@ struct seen {
 	bool few_fds;	/* there is room for `room` hidden ones */
 	int room;
 	void *engine;	/* the verbs engine's table; NULL: there is none */
+	void (*before_lock)(void);	/* what another thread does, once, before the next step has its locks */
 };
 extern struct seen seen;
 

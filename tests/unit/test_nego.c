@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "shim/nego_row.h"
 #include "shim/sandbox.h"
 
 static void two_ends_in_one_thread_meet(void **state)
@@ -42,6 +43,37 @@ static void the_order_of_the_first_steps_does_not_matter(void **state)
 	poke_connector();
 	poke_acceptor();
 	assert_linked();
+	bench_close();
+}
+
+static void acceptor_steps(void)
+{
+	nego_poke(&bench.acceptor, bench.acceptor_fd);
+}
+
+static void connector_steps(void)
+{
+	nego_poke(&bench.connector, bench.connector_fd);
+}
+
+/* Both have seen that a step is due, and one was slower to the locks. */
+static void a_step_that_comes_too_late_changes_nothing(void **state)
+{
+	struct ring_link was;
+
+	bench_open(V4);
+	poke_connector();
+	poke_acceptor();
+	seen.before_lock = connector_steps;
+	poke_connector();
+	was = bench.connector.link;
+	assert_non_null(was.ops);
+	seen.before_lock = acceptor_steps;
+	poke_acceptor();
+	assert_linked();
+	assert_memory_equal(&bench.connector.link, &was, sizeof(was));
+	assert_non_null(bench.acceptor.link.ops);
+	assert_null(nego_row_of(&bench.acceptor));
 	bench_close();
 }
 
@@ -509,6 +541,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(two_ends_in_one_thread_meet),
 		cmocka_unit_test(the_order_of_the_first_steps_does_not_matter),
+		cmocka_unit_test(a_step_that_comes_too_late_changes_nothing),
 		cmocka_unit_test(both_ends_see_one_ring),
 		cmocka_unit_test(a_sleeper_is_woken_by_each_step_of_the_peer),
 		cmocka_unit_test(a_link_that_says_nothing_yet_is_waited_for),
