@@ -162,6 +162,9 @@ struct stats_slot *stats_slot_open(struct stats_writer *writer, uint32_t index, 
 	stats_set(slot, ring_rx_bytes, 0);
 	stats_set(slot, nr_switches, 0);
 	stats_set(slot, nr_retreats, 0);
+	stats_set(slot, wr, 0);
+	stats_set(slot, doorbells, 0);
+	stats_set(slot, cqes, 0);
 	peer_publish_u32(&slot->generation, generation + 1);
 	return slot;
 }
@@ -276,6 +279,9 @@ bool stats_read(const struct stats_view *view, uint32_t index, struct stats_conn
 	out->ring_rx_bytes = peer_read_u64(&slot->ring_rx_bytes);
 	out->nr_switches = peer_read_u32(&slot->nr_switches);
 	out->nr_retreats = peer_read_u32(&slot->nr_retreats);
+	out->wr = peer_read_u64(&slot->wr);
+	out->doorbells = peer_read_u64(&slot->doorbells);
+	out->cqes = peer_read_u64(&slot->cqes);
 	fence_acquire();
 	if (peer_read_u32(&slot->generation) != generation)
 		return false;

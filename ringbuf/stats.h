@@ -65,7 +65,10 @@ struct stats_slot {
 	peer_u64 ring_rx_bytes;
 	peer_u32 nr_switches;
 	peer_u32 nr_retreats;
-	uint8_t pad[24];
+	/* Of rings between hosts: work requests, doorbells, completions. */
+	peer_u64 wr;
+	peer_u64 doorbells;
+	peer_u64 cqes;
 };
 
 _Static_assert(sizeof(struct stats_header) == 256, "ABI");
@@ -140,6 +143,7 @@ struct stats_connection {
 	uint32_t reason; /* for reason_word() */
 	uint64_t tcp_tx_bytes, tcp_rx_bytes, ring_tx_bytes, ring_rx_bytes;
 	uint32_t nr_switches, nr_retreats;
+	uint64_t wr, doorbells, cqes;
 };
 
 /*

@@ -12,6 +12,7 @@
 #include "ringbuf/sys.h"
 #include "shim/conn_arena.h"
 #include "shim/conn_end.h"
+#include "shim/conn_far.h"
 #include "shim/conn_fin.h"
 #include "shim/conn_holders.h"
 #include "shim/conn_lock.h"
@@ -290,6 +291,7 @@ void conn_tell_summary(struct conn *c, bool last)
 	if (!opener && all)
 		summary_add_connection();
 	summary_add_bytes(delta[0], delta[1], delta[2], delta[3]);
+	conn_far_tell(c);
 	if (last && !c->reason_told && (!c->switches || load_relaxed(&c->reason) != REASON_NONE)) {
 		uint8_t reason = load_relaxed(&c->reason);
 

@@ -17,6 +17,7 @@
 #include "shim/log.h"
 #include "shim/options.h"
 #include "shim/ready.h"
+#include "shim/summary.h"
 #include "shim/wait.h"
 
 /* A quiet connection's sender asks first whether there still is a receiver. */
@@ -70,6 +71,22 @@ int conn_far_outq(struct conn *c, int fd)
 	bytes = far_engine->unacked(&c->link);
 	conn_drop(c);
 	return bytes > INT_MAX ? INT_MAX : (int)bytes;
+}
+
+static uint64_t since(_Atomic uint64_t *told, const _Atomic uint64_t *count)
+{
+	uint64_t now = load_relaxed((_Atomic uint64_t *)count);
+
+	return now - exchange(told, now);
+}
+
+void conn_far_tell(struct conn *c)
+{
+	const struct verbs_counts *counts = conn_is_linked(c) && conn_is_far(c) ? far_engine->counts(&c->link) : NULL;
+
+	if (counts)
+		summary_add_verbs(since(&c->told_far[0], &counts->wr), since(&c->told_far[1], &counts->doorbells),
+				  since(&c->told_far[2], &counts->cqes));
 }
 
 static int64_t patience_ns(void)

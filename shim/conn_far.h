@@ -46,6 +46,9 @@ static inline bool conn_far_is_dead(const struct conn *c)
 	return unlikely(load_relaxed(&((struct conn *)c)->link_dead) != 0);
 }
 
+/* What the engine has counted since the last time goes into the process's summary. */
+void conn_far_tell(struct conn *c);
+
 /* Before bytes go into the ring, tx lock held: 0, -EAGAIN while it is not known what a dead link means, or -errno. */
 int conn_far_check(struct conn *c, int fd);
 

@@ -24,6 +24,7 @@ static struct {
 	_Atomic uint64_t shm, verbs;
 	_Atomic uint64_t retreated;
 	_Atomic uint64_t tcp_tx, tcp_rx, ring_tx, ring_rx;
+	_Atomic uint64_t wr, doorbells, cqes;
 	_Atomic uint64_t reasons[NR_REASONS];
 } totals;
 
@@ -79,6 +80,13 @@ void summary_add_bytes(uint64_t tcp_tx, uint64_t tcp_rx, uint64_t ring_tx, uint6
 	fetch_add(&totals.ring_rx, ring_rx);
 }
 
+void summary_add_verbs(uint64_t wr, uint64_t doorbells, uint64_t cqes)
+{
+	fetch_add(&totals.wr, wr);
+	fetch_add(&totals.doorbells, doorbells);
+	fetch_add(&totals.cqes, cqes);
+}
+
 void summary_add_reason(unsigned int reason)
 {
 	if (reason != REASON_NONE && reason < NR_REASONS)
@@ -119,6 +127,9 @@ static void format_line(struct text *text)
 	add_member(text, ",", "tcp_rx_bytes", &totals.tcp_rx);
 	add_member(text, ",", "ring_tx_bytes", &totals.ring_tx);
 	add_member(text, ",", "ring_rx_bytes", &totals.ring_rx);
+	add_member(text, ",", "wr", &totals.wr);
+	add_member(text, ",", "doorbells", &totals.doorbells);
+	add_member(text, ",", "cqes", &totals.cqes);
 	text_add(text, ",\"reasons\":{");
 	for (unsigned int i = 0; i < NR_REASONS; i++)
 		if (load_relaxed(&totals.reasons[i])) {

@@ -21,6 +21,8 @@ void summary_add_switched(unsigned int transport);
 void summary_add_retreated(void);
 /* Program bytes, never frames. */
 void summary_add_bytes(uint64_t tcp_tx, uint64_t tcp_rx, uint64_t ring_tx, uint64_t ring_rx);
+/* Of rings between hosts, as the engine counts them (ringbuf/verbs.h): work requests, doorbells, completions. */
+void summary_add_verbs(uint64_t wr, uint64_t doorbells, uint64_t cqes);
 /* Why a connection ended on TCP: an enum reason of ringbuf/reasons.def. */
 void summary_add_reason(unsigned int reason);
 

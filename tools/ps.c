@@ -58,8 +58,10 @@ static void show_json(int pid, const struct stats_view *view, void *arg)
 		       c.identity.fd, local, peer, stats_road_word(c.tx_road), stats_road_word(c.rx_road));
 		json_string(stdout, reason_word(reason_on_tcp(&c)));
 		printf(",\"tcp_tx_bytes\":%" PRIu64 ",\"tcp_rx_bytes\":%" PRIu64 ",\"ring_tx_bytes\":%" PRIu64
-		       ",\"ring_rx_bytes\":%" PRIu64 ",\"switches\":%" PRIu32 ",\"retreats\":%" PRIu32 "}",
-		       c.tcp_tx_bytes, c.tcp_rx_bytes, c.ring_tx_bytes, c.ring_rx_bytes, c.nr_switches, c.nr_retreats);
+		       ",\"ring_rx_bytes\":%" PRIu64 ",\"switches\":%" PRIu32 ",\"retreats\":%" PRIu32
+		       ",\"wr\":%" PRIu64 ",\"doorbells\":%" PRIu64 ",\"cqes\":%" PRIu64 "}",
+		       c.tcp_tx_bytes, c.tcp_rx_bytes, c.ring_tx_bytes, c.ring_rx_bytes, c.nr_switches, c.nr_retreats,
+		       c.wr, c.doorbells, c.cqes);
 		between = ",";
 	}
 	printf("]}");

@@ -43,6 +43,9 @@ static void add(struct stats_writer *writer, uint32_t index, int fd, int family,
 	stats_set(slot, tcp_rx_bytes, 2000);
 	stats_set(slot, ring_tx_bytes, UINT64_C(5000000000));
 	stats_set(slot, ring_rx_bytes, 7);
+	stats_set(slot, wr, 3);
+	stats_set(slot, doorbells, 2);
+	stats_set(slot, cqes, 4);
 	stats_set(slot, tx_road, ROAD_SHM);
 	stats_set(slot, rx_road, index ? ROAD_TCP : ROAD_SHM);
 	stats_set(slot, reason, index ? REASON_PEER_SILENT : REASON_NONE);

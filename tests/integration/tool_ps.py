@@ -42,11 +42,12 @@ good = Holder('good')
 (row,) = rows_of(good)
 h.check(row['program'] == NAME, f'the name: {row["program"]!r}')
 first = {'fd': 9, 'local': '127.0.0.1:6379', 'peer': '127.0.0.1:40000', 'tx': 'shm', 'rx': 'shm', 'reason': '',
-         'tcp_tx_bytes': 1000, 'tcp_rx_bytes': 2000, 'ring_tx_bytes': 5000000000, 'ring_rx_bytes': 7, 'switches': 2, 'retreats': 0}
+         'tcp_tx_bytes': 1000, 'tcp_rx_bytes': 2000, 'ring_tx_bytes': 5000000000, 'ring_rx_bytes': 7, 'switches': 2, 'retreats': 0,
+         'wr': 3, 'doorbells': 2, 'cqes': 4}
 second = {**first, 'fd': 11, 'local': '[::1]:6379', 'peer': '[::ffff:127.0.0.1]:40003', 'rx': 'tcp', 'reason': 'peer-silent',
           'tcp_tx_bytes': 1003}
 quiet = {**first, 'fd': 12, 'local': '0.0.0.0:6379', 'peer': '0.0.0.0:40004', 'tx': 'tcp', 'rx': 'tcp', 'reason': 'not-busy',
-         **dict.fromkeys(('tcp_tx_bytes', 'tcp_rx_bytes', 'ring_tx_bytes', 'ring_rx_bytes', 'switches'), 0)}
+         **dict.fromkeys(('tcp_tx_bytes', 'tcp_rx_bytes', 'ring_tx_bytes', 'ring_rx_bytes', 'switches', 'wr', 'doorbells', 'cqes'), 0)}
 h.check(row['connections'] == [first, second, quiet], f'the connections: {row["connections"]}')
 table = ps()
 for text in ('PID', str(good.child.pid), '127.0.0.1:40000', '[::1]:6379', 'peer-silent: ', 'not-busy: ', '100.0%'):

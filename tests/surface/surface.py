@@ -52,7 +52,7 @@ def one_line(summary, work, result):
     expect("lines of summary", len(summary), 1)
     line = summary[0]
     expect("keys", list(line), ["pid", "program", "connections", "switched", "retreated", "tcp_tx_bytes", "tcp_rx_bytes",
-                                "ring_tx_bytes", "ring_rx_bytes", "reasons"])
+                                "ring_tx_bytes", "ring_rx_bytes", "wr", "doorbells", "cqes", "reasons"])
     expect("program", line["program"], "summary")
     expect("connections", line["connections"], 2)
     expect("bytes sent", line["tcp_tx_bytes"] + line["ring_tx_bytes"], 2 * 990)

@@ -116,6 +116,13 @@ void summary_add_bytes(uint64_t tcp_tx, uint64_t tcp_rx, uint64_t ring_tx, uint6
 	told.ring_rx += ring_rx;
 }
 
+void summary_add_verbs(uint64_t wr, uint64_t doorbells, uint64_t cqes)
+{
+	told.wr += wr;
+	told.doorbells += doorbells;
+	told.cqes += cqes;
+}
+
 void summary_add_reason(unsigned int reason)
 {
 	told.reasons[reason]++;

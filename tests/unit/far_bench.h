@@ -11,6 +11,7 @@
 
 /* In place of bench_link(). */
 void bench_link_far(struct bench *b);
+void bench_link_far_of(struct bench *b, uint32_t ring_bytes);
 /* In place of bench_close(): nothing of the device's is left. */
 void bench_close_far(struct bench *b);
 

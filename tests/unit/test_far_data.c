@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: MIT */
+/* Bytes between hosts through the data calls: what they cost, what a peek, a full ring and a dead link look like, and that a sleeper is woken. */
+#include "tests/unit/far_bench.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "shim/conn_end.h"
+#include "shim/conn_far.h"
+#include "shim/options.h"
+#include "tests/unit/verbs_fixture.h"
+
+#define RING (UINT32_C(1) << 18)
+#define CHUNK 65536
+
+static uint8_t chunk[CHUNK];
+
+struct cost {
+	uint64_t wr, doorbells, send_cqes, recv_posts, recvs, credits, arms, fetches;
+};
+
+static uint64_t now_of(const _Atomic uint64_t *count)
+{
+	return load_relaxed((_Atomic uint64_t *)count);
+}
+
+static struct cost cost_of(struct conn *c)
+{
+	const struct verbs_counts *n = far_engine->counts(&c->link);
+
+	return (struct cost){ now_of(&n->wr), now_of(&n->doorbells), now_of(&n->send_cqes), now_of(&n->recv_posts), now_of(&n->recvs),
+			      now_of(&n->credits), now_of(&n->arms), now_of(&n->fetches) };
+}
+
+static struct bench open_far(void)
+{
+	struct bench b = bench_open();
+
+	bench_link_far_of(&b, RING);
+	bench_switch(&b);
+	return b;
+}
+
+static void quiet_ping_pong_is_one_request_and_one_doorbell_a_message(void **state)
+{
+	struct bench b = open_far();
+	struct cost was = cost_of(b.a), now;
+	char got[64];
+
+	for (int i = 0; i < 3000; i++) {
+		assert_int_equal(conn_send(b.a, b.a_fd, "question", 8, 0), 8);
+		assert_int_equal(conn_recv(b.b, b.b_fd, got, sizeof(got), 0), 8);
+		assert_int_equal(conn_send(b.b, b.b_fd, "answered", 8, 0), 8);
+		assert_int_equal(conn_recv(b.a, b.a_fd, got, sizeof(got), 0), 8);
+	}
+	now = cost_of(b.a);
+	assert_int_equal(now.wr - was.wr, 3000);
+	assert_int_equal(now.doorbells - was.doorbells, 3000);
+	assert_true((now.send_cqes - was.send_cqes) * 16 <= 3000);
+	assert_true((now.recv_posts - was.recv_posts) * 8 <= now.recvs - was.recvs);
+	assert_int_equal(now.credits, was.credits);
+	assert_int_equal(now.arms, was.arms);
+	assert_int_equal(now.fetches, was.fetches);
+	bench_close_far(&b);
+}
+
+static void saturated_small_messages_share_requests(void **state)
+{
+	struct bench b = open_far();
+	uint64_t wr = cost_of(b.a).wr;
+	size_t got = 0;
+
+	fake.by_hand = true;
+	for (int sent = 0; sent < 20000;) {
+		if (conn_send(b.a, b.a_fd, "8 bytes.", 8, 0) == 8)
+			sent++;
+		/* The wire is as slow as forty calls. */
+		if (sent % 40 == 0) {
+			ssize_t n;
+
+			fake_settle();
+			n = conn_recv(b.b, b.b_fd, chunk, sizeof(chunk), 0);
+			got += n > 0 ? (size_t)n : 0;
+		}
+	}
+	fake.by_hand = false;
+	while (got < 8 * 20000) {
+		ssize_t n;
+
+		conn_pump(b.a, VERBS_LEAVE);
+		fake_settle();
+		n = conn_recv(b.b, b.b_fd, chunk, sizeof(chunk), 0);
+		assert_true(n > 0);
+		got += (size_t)n;
+	}
+	assert_true((cost_of(b.a).wr - wr) * 10 <= 4 * 20000);
+	bench_close_far(&b);
+}
+
+static void a_stream_is_large_requests_and_two_credits_a_ring(void **state)
+{
+	struct bench b = open_far();
+	struct cost was = cost_of(b.a), now;
+	uint64_t credits = cost_of(b.b).credits, bytes = 0;
+
+	for (int i = 0; i < 400; i++, bytes += CHUNK) {
+		assert_int_equal(conn_send(b.a, b.a_fd, chunk, CHUNK, 0), CHUNK);
+		assert_int_equal(conn_recv(b.b, b.b_fd, chunk, CHUNK, 0), CHUNK);
+	}
+	now = cost_of(b.a);
+	assert_true(now.wr - was.wr <= bytes / 16384 + bytes / RING + 1);
+	assert_int_equal(now.doorbells - was.doorbells, 400);
+	assert_true(cost_of(b.b).credits - credits <= 2 * (bytes / RING + 1));
+	bench_close_far(&b);
+}
+
+static void the_summary_hears_what_it_cost(void **state)
+{
+	struct bench b = open_far();
+	struct cost cost;
+
+	assert_sends(b.a, b.a_fd, "bytes");
+	assert_receives(b.b, b.b_fd, "bytes");
+	cost = cost_of(b.a);
+	assert_int_equal(conn_lock_both(b.a), 0);
+	conn_tell_summary(b.a, false);
+	conn_unlock_both(b.a);
+	assert_int_equal(told.wr, cost.wr);
+	assert_int_equal(told.doorbells, cost.doorbells);
+	assert_true(told.cqes > 0);
+	bench_close_far(&b);
+}
+
+static void a_peek_sees_what_has_come_since_the_last_one(void **state)
+{
+	struct bench b = open_far();
+	char got[16];
+
+	assert_sends(b.a, b.a_fd, "one");
+	assert_int_equal(conn_recv(b.b, b.b_fd, got, sizeof(got), MSG_PEEK), 3);
+	assert_sends(b.a, b.a_fd, "two");
+	assert_int_equal(conn_recv(b.b, b.b_fd, got, sizeof(got), MSG_PEEK), 6);
+	assert_int_equal(conn_inq(b.b, b.b_fd), 6);
+	assert_receives(b.b, b.b_fd, "onetwo");
+	bench_close_far(&b);
+}
+
+static void a_full_lane_is_writable_again_when_a_quarter_was_taken(void **state)
+{
+	struct bench b = open_far();
+	size_t sent = 0, got = 0;
+	ssize_t n;
+
+	while ((n = conn_send(b.a, b.a_fd, chunk, CHUNK, 0)) > 0)
+		sent += (size_t)n;
+	assert_int_equal(n, -EAGAIN);
+	assert_int_equal(conn_ready(b.a, b.a_fd, POLLOUT, 0), 0);
+	while ((n = conn_recv(b.b, b.b_fd, chunk, 4096, 0)) > 0) {
+		got += (size_t)n;
+		if (conn_ready(b.a, b.a_fd, POLLOUT, 0))
+			break;
+	}
+	assert_true(n > 0 && got <= RING);
+	assert_true(conn_send(b.a, b.a_fd, chunk, CHUNK, 0) > 0);
+	bench_close_far(&b);
+}
+
+static void bytes_are_queued_until_the_peers_device_has_them(void **state)
+{
+	struct bench b = open_far();
+
+	while (conn_outq(b.a, b.a_fd))
+		fake_settle();
+	fake.hold_acks = true;
+	assert_sends(b.a, b.a_fd, "on their way");
+	assert_int_equal(conn_outq(b.a, b.a_fd), 12);
+	fake_ack(qp_of(&b.a->link));
+	fake.hold_acks = false;
+	assert_int_equal(conn_outq(b.a, b.a_fd), 0);
+	bench_close_far(&b);
+}
+
+static void a_dead_link_keeps_what_has_arrived_and_is_a_reset(void **state)
+{
+	struct bench b = open_far();
+	unsigned patience = options.patience_ms;
+	short ready;
+
+	options.patience_ms = 0;
+	assert_sends(b.a, b.a_fd, "arrived");
+	fake_fail(qp_of(&b.a->link), IBV_WC_RETRY_EXC_ERR);
+	assert_sends(b.a, b.a_fd, "lost");
+	assert_receives(b.b, b.b_fd, "arrived");
+	assert_int_equal(conn_recv(b.b, b.b_fd, chunk, 8, 0), -ECONNRESET);
+	assert_int_equal(conn_recv(b.b, b.b_fd, chunk, 8, 0), 0);
+	assert_int_equal(conn_send(b.b, b.b_fd, "x", 1, MSG_NOSIGNAL), -EPIPE);
+	ready = conn_ready(b.a, b.a_fd, POLLIN | POLLOUT, 0);
+	assert_true(ready & POLLERR && ready & POLLHUP && ready & POLLIN && ready & POLLOUT);
+	assert_int_equal(conn_send(b.a, b.a_fd, "x", 1, MSG_NOSIGNAL), -ECONNRESET);
+	assert_int_equal(conn_send(b.a, b.a_fd, "x", 1, MSG_NOSIGNAL), -EPIPE);
+	options.patience_ms = patience;
+	bench_close_far(&b);
+}
+
+struct sleeper {
+	struct bench *b;
+	ssize_t result;
+};
+
+static void *receive_asleep(void *arg)
+{
+	struct sleeper *s = arg;
+	char got[8];
+
+	s->result = conn_recv(s->b->b, s->b->b_fd, got, sizeof(got), 0);
+	return NULL;
+}
+
+static void *send_asleep(void *arg)
+{
+	struct sleeper *s = arg;
+
+	s->result = conn_send(s->b->b, s->b->b_fd, chunk, CHUNK, 0);
+	return NULL;
+}
+
+/* Until the thread has armed, after which nothing but the link can wake it. */
+static void await_arming(struct conn *c, uint64_t arms)
+{
+	while (cost_of(c).arms == arms)
+		sched_yield();
+}
+
+static void a_sleeping_receiver_is_woken(void **state)
+{
+	struct bench b = open_far();
+	struct sleeper s = { .b = &b };
+	pthread_t thread;
+
+	conn_set_nonblock(b.b, false);
+	for (int i = 0; i < 100; i++) {
+		uint64_t arms = cost_of(b.b).arms;
+
+		assert_int_equal(pthread_create(&thread, NULL, receive_asleep, &s), 0);
+		await_arming(b.b, arms);
+		assert_sends(b.a, b.a_fd, "awake");
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		assert_int_equal(s.result, 5);
+	}
+	bench_close_far(&b);
+}
+
+static void a_sleeping_sender_is_woken(void **state)
+{
+	struct bench b = open_far();
+	struct sleeper s = { .b = &b };
+	pthread_t thread;
+
+	for (int i = 0; i < 20; i++) {
+		uint64_t arms = cost_of(b.b).arms;
+
+		while (conn_send(b.b, b.b_fd, chunk, CHUNK, MSG_DONTWAIT) > 0)
+			continue;
+		conn_set_nonblock(b.b, false);
+		assert_int_equal(pthread_create(&thread, NULL, send_asleep, &s), 0);
+		await_arming(b.b, arms);
+		while (conn_recv(b.a, b.a_fd, chunk, CHUNK, 0) > 0)
+			continue;
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		assert_int_equal(s.result, CHUNK);
+		conn_set_nonblock(b.b, true);
+	}
+	bench_close_far(&b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(quiet_ping_pong_is_one_request_and_one_doorbell_a_message),
+		cmocka_unit_test(saturated_small_messages_share_requests),
+		cmocka_unit_test(a_stream_is_large_requests_and_two_credits_a_ring),
+		cmocka_unit_test(the_summary_hears_what_it_cost),
+		cmocka_unit_test(a_peek_sees_what_has_come_since_the_last_one),
+		cmocka_unit_test(a_full_lane_is_writable_again_when_a_quarter_was_taken),
+		cmocka_unit_test(bytes_are_queued_until_the_peers_device_has_them),
+		cmocka_unit_test(a_dead_link_keeps_what_has_arrived_and_is_a_reset),
+		cmocka_unit_test(a_sleeping_receiver_is_woken),
+		cmocka_unit_test(a_sleeping_sender_is_woken),
+	};
+
+	alarm(50);
+	return cmocka_run_group_tests_name("far_data", tests, bench_setup_group, NULL);
+}
