@@ -120,6 +120,8 @@ class Lab:
                 for program in guest.started:
                     if program.status is None and program.output():
                         say(f'--- {program}: so far\n{program.output()[-1500:]}')
+                    if program.log():
+                        say(f'--- {program}: logged\n{program.log()[-1500:]}')
             except vm.Failed as error:
                 say(f'{error}')
             if guest.console():
