@@ -7,27 +7,68 @@
 #include "shim/epoll_set.h"
 #include "shim/ready.h"
 
-int ready_adopt(struct conn *c)
+/*
+ * Each registration of the connection, its set locked, until one says an error. One that goes meanwhile moves those behind it up, and the next
+ * is passed over: then they are gone through once more, so nothing must come of a second time.
+ */
+static int each(struct conn *c, int (*act)(struct epoll_reg *r, int fd), int fd)
 {
 	struct epoll_reg *r;
+	uint32_t gone;
 	int err = 0;
+
+	do {
+		gone = pool_regs_gone();
+		for (unsigned n = 0; !err && (r = pool_nth_locked(c, n)) != NULL; n++) {
+			struct epoll_set *s = r->set;
+
+			err = act(r, fd);
+			set_unlock(s);
+		}
+	} while (!err && pool_regs_gone() != gone);
+	return err;
+}
+
+static int adopt(struct epoll_reg *r, int fd)
+{
+	int err;
+
+	if (r->state == REG_PARKED) {
+		reg_remove(r, true);
+		return 0;
+	}
+	err = reg_adopt(r);
+	if (!err)
+		reg_stir(r);
+	return err;
+}
+
+static int disown(struct epoll_reg *r, int fd)
+{
+	reg_disown(r);
+	return 0;
+}
+
+static int watch(struct epoll_reg *r, int fd)
+{
+	reg_watch(r, fd);
+	return 0;
+}
+
+static int unwatch(struct epoll_reg *r, int fd)
+{
+	reg_unwatch(r, fd);
+	return 0;
+}
+
+int ready_adopt(struct conn *c)
+{
+	int err;
 
 	if (pool_incomplete(c))
 		return -ENOMEM;
 	pool_set_adopted(c, true);
-	for (unsigned n = 0; !err && (r = pool_nth_locked(c, n)) != NULL; n++) {
-		struct epoll_set *s = r->set;
-
-		if (r->state == REG_PARKED) {
-			reg_remove(r, true);
-			n--;
-		} else {
-			err = reg_adopt(r);
-			if (!err)
-				reg_stir(r);
-		}
-		set_unlock(s);
-	}
+	err = each(c, adopt, -1);
 	if (err)
 		ready_disown(c);
 	return err;
@@ -35,13 +76,8 @@ int ready_adopt(struct conn *c)
 
 void ready_disown(struct conn *c)
 {
-	struct epoll_reg *r;
-
 	pool_set_adopted(c, false);
-	for (unsigned n = 0; (r = pool_nth_locked(c, n)) != NULL; n++) {
-		reg_disown(r);
-		set_unlock(r->set);
-	}
+	each(c, disown, -1);
 }
 
 static _Atomic uint32_t everything_changed;
@@ -107,20 +143,10 @@ void ready_opened(struct conn *c)
 
 void ready_watch(struct conn *c, int fd)
 {
-	struct epoll_reg *r;
-
-	for (unsigned n = 0; (r = pool_nth_locked(c, n)) != NULL; n++) {
-		reg_watch(r, fd);
-		set_unlock(r->set);
-	}
+	each(c, watch, fd);
 }
 
 void ready_unwatch(struct conn *c, int fd)
 {
-	struct epoll_reg *r;
-
-	for (unsigned n = 0; (r = pool_nth_locked(c, n)) != NULL; n++) {
-		reg_unwatch(r, fd);
-		set_unlock(r->set);
-	}
+	each(c, unwatch, fd);
 }

@@ -36,6 +36,7 @@ static struct {
 	_Atomic uint32_t *heads;	/* written under the lock */
 	uint32_t nr_sets;		/* ever used */
 	_Atomic uint32_t nr_regs;
+	_Atomic uint32_t regs_gone;
 	struct epoll_set *free_sets;
 	struct epoll_reg *free_regs;
 	uint32_t forks;			/* between the first process and this one, as heads[] has it */
@@ -174,9 +175,15 @@ void pool_reg_put(struct epoll_reg *r)
 	}
 	r->conn = NULL;
 	r->state = REG_DEAD;
+	fetch_add(&pool.regs_gone, 1);
 	if (!load_relaxed(&r->stirred))
 		pool_free_locked(r);
 	lane_unlock(&pool.lock);
+}
+
+uint32_t pool_regs_gone(void)
+{
+	return load_acquire(&pool.regs_gone);
 }
 
 struct epoll_reg *pool_reg_of_token(struct epoll_set *s, uint64_t token)

@@ -181,6 +181,8 @@ bool pool_for_each(struct conn *c, void (*fn)(struct epoll_reg *r, void *arg), v
 struct epoll_reg *pool_find(struct conn *c, const struct epoll_set *s, bool (*is_it)(const struct epoll_reg *r, int fd), int fd);
 /* The n-th registration of the connection, NULL after the last, with its set's lock taken. */
 struct epoll_reg *pool_nth_locked(struct conn *c, unsigned n);
+/* Grows with each registration that goes, of whichever connection. */
+uint32_t pool_regs_gone(void);
 bool pool_has_regs(const struct conn *c);
 /* Without the lock: is there a registration still? */
 bool pool_has_left(const struct conn *c);
