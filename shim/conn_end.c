@@ -70,8 +70,9 @@ bool conn_look(struct conn *c, int fd)
 
 				if (sight == FIN_MISSING)
 					return false;
-				/* Where nothing is wanted any more, the peer tells no end. */
-				if (sight == FIN_NEVER && !(load_relaxed(&c->rx.shut) && load_relaxed(&c->tx.shut))) {
+				/* Where nothing is wanted any more, the peer tells no end; a reset is told once. */
+				if (sight == FIN_NEVER && !(load_relaxed(&c->rx.shut) && load_relaxed(&c->tx.shut)) &&
+				    !load_relaxed(&c->rx.error_told)) {
 					conn_cut(c, fd, REASON_LINK_LOST);
 					return true;
 				}

@@ -105,6 +105,7 @@ static bool rx_is_cut(struct conn *c)
 static bool tx_is_cut(struct conn *c)
 {
 	return load_relaxed(&c->tx.state) == TX_RING && !load_relaxed(&c->tx.gone_hint) &&
+	       !(ring_tx_attention(&c->link.tx) & WAKE_ATTN_KERNEL) &&
 	       (c->dead_send_at || far_engine->unacked(&c->link) || ring_tx_room_now(&c->link.tx) < ring_tx_low_water(&c->link.tx, SIZE_MAX));
 }
 
@@ -159,6 +160,7 @@ int conn_far_check(struct conn *c, int fd)
 	if (!c->dead_send_at)
 		c->dead_send_at = now;
 	if (load_relaxed(&c->tx.state) == TX_RING) {
+		conn_take_tx_attention_locked(c);
 		conn_frames_try(c, fd);
 		if (load_relaxed(&c->tx.gone_hint) || load_relaxed(&c->link_judged) || is_reset(fd))
 			conn_tx_set(c, TX_ORPHAN);

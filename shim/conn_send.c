@@ -132,7 +132,10 @@ int conn_ring_check(struct conn *c, int fd)
 		return -err;
 	if (load_relaxed(&c->tx.state) == TX_ORPHAN) {
 		n = conn_write_probe(c, fd);
-		return n < 0 && n != -EAGAIN ? (int)n : RING_ORPHAN;
+		if (n >= 0 || n == -EAGAIN)
+			return RING_ORPHAN;
+		store_relaxed(&c->rx.error_told, 1);
+		return (int)n;
 	}
 	/* In front of the bytes: who has read them has the probe in its socket, and takes it away before it closes. */
 	if (unlikely(load_relaxed(&c->tx.probe_due)) && conn_write_probe(c, fd) == 0)

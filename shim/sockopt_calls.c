@@ -103,7 +103,10 @@ EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 			*(int *)value = err;
 		return r;
 	}
-	return real_getsockopt(fd, level, name, value, len);
+	err = real_getsockopt(fd, level, name, value, len);
+	if (level == SOL_SOCKET && name == SO_ERROR && err == 0 && *len >= sizeof(int) && *(int *)value)
+		store_relaxed(&c->rx.error_told, 1);
+	return err;
 }
 
 EXPORT int sockatmark(int fd)

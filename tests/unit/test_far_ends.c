@@ -138,6 +138,25 @@ static void a_close_that_is_to_reset_tells_no_end(void **state)
 	bench_close_far(&b);
 }
 
+/* Told by a send, a reset is not told by a receive again. */
+static void a_reset_is_told_once(void **state)
+{
+	struct linger zero = { .l_onoff = 1 };
+	struct bench b = open_switched();
+	ssize_t n = 1;
+
+	assert_int_equal(setsockopt(b.a_fd, SOL_SOCKET, SO_LINGER, &zero, sizeof(zero)), 0);
+	bench_close_a(&b);
+	/* The device may be slower than the kernel. */
+	for (int i = 0; i < 4 && n > 0; i++) {
+		far_pump(b.b, VERBS_RUNG);
+		n = conn_send(b.b, b.b_fd, "x", 1, MSG_NOSIGNAL);
+	}
+	assert_int_equal(n, -ECONNRESET);
+	assert_int_equal(end_of(b.b, b.b_fd), 0);
+	bench_close_far(&b);
+}
+
 /* An end that is shut both ways answers everything with a reset: a frame, too. */
 static void who_wants_nothing_more_is_told_no_end(void **state)
 {
@@ -213,6 +232,7 @@ int main(void)
 		cmocka_unit_test(a_lane_on_tcp_needs_no_word),
 		cmocka_unit_test(what_is_left_unread_makes_a_reset),
 		cmocka_unit_test(a_close_that_is_to_reset_tells_no_end),
+		cmocka_unit_test(a_reset_is_told_once),
 		cmocka_unit_test(who_wants_nothing_more_is_told_no_end),
 		cmocka_unit_test(nothing_goes_behind_an_end),
 		cmocka_unit_test(an_end_too_far_off_is_a_lie),
