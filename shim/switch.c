@@ -130,6 +130,9 @@ static bool looks_like_frame(const struct conn *c, const struct iov_walk *walk)
 	for (size_t len; done < FRAME_SIZE && (len = iov_piece(&w, &at)); iov_advance(&w, len)) {
 		if (len > FRAME_SIZE - done)
 			len = FRAME_SIZE - done;
+		/* The kernel stops there, and so do we. */
+		if (user_range_bad(at, len))
+			return true;
 		if (!frame_matches(frame, at, done, len))
 			return false;
 		done += len;

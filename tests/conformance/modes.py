@@ -5,7 +5,7 @@ import collections
 Mode = collections.namedtuple("Mode", "name layout family who after spin warm ring road")
 
 TINY_RING = 4096
-BIG_RING = 8 << 20  # there is no second ring between hosts: this much can be unread, as in the kernel's socket
+BIG_RING = 2 << 20  # there is no second ring between hosts: this much can be unread, as in the kernel's socket
 
 
 def _mode(layout, family, who, after, spin, warm, ring=None, road="shm"):
