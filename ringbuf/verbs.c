@@ -120,7 +120,7 @@ static void work(struct verbs_link *v, unsigned asked)
 		return;
 	if (asked & VERBS_PROBE)
 		v->probe_due = true;
-	verbs_post(v, asked & (VERBS_ARM | VERBS_LEAVE), wants_fetch(v, asked));
+	verbs_post(v, asked, wants_fetch(v, asked));
 	if (load_relaxed(&v->dead))
 		settle(v);
 }
@@ -211,29 +211,46 @@ uint64_t verbs_unacked(struct ring_link *link)
 	return load_unlocked(&link->tx.tail_pos) - acked;
 }
 
+static int64_t clock_ns(void)
+{
+	struct timespec t = { 0 };
+
+	sys_call2(SYS_clock_gettime, CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 /*
  * A probe's completion stands for all that was posted before it; what a pump posts besides, a credit, asks for another one. A peer that closes
- * says so by rdma_cm long before the device gives up.
+ * says so by rdma_cm long before the device gives up. Probes are answered by a device whose program posts no more receive requests, so only bytes that
+ * arrive prolong the wait.
  */
 int verbs_flush(struct ring_link *link, int limit_ms)
 {
 	struct verbs_link *v = engine_of(link);
-	struct timespec t = { .tv_sec = limit_ms / 1000, .tv_nsec = limit_ms % 1000 * 1000000L };
-	uint64_t done;
+	const int64_t limit_ns = limit_ms * INT64_C(1000000);
+	int64_t left_ns, end = clock_ns() + limit_ns;
+	uint64_t acked;
 	int r;
 
 	if (!v)
 		return -ESRCH;
+	acked = load_unlocked(&v->acked_pos);
 	r = verbs_pump(link, VERBS_LEAVE);
 	while (!r && !all_done(v)) {
 		struct pollfd p = { .fd = v->wait_fd, .events = POLLIN };
+		struct timespec left;
 
-		done = load_unlocked(&v->wrs_done);
-		r = verbs_pump(link, VERBS_ARM | VERBS_PROBE);
+		r = verbs_pump(link, VERBS_ARM | VERBS_LEAVE | VERBS_PROBE);
 		if (r || all_done(v))
 			break;
-		if (sys_call5(SYS_ppoll, &p, 1, &t, NULL, 8) == 0 && load_unlocked(&v->wrs_done) == done)
+		if (load_unlocked(&v->acked_pos) != acked)
+			end = clock_ns() + limit_ns;
+		acked = load_unlocked(&v->acked_pos);
+		left_ns = end - clock_ns();
+		if (left_ns <= 0)
 			return -ETIMEDOUT;
+		left = (struct timespec){ .tv_sec = left_ns / 1000000000, .tv_nsec = left_ns % 1000000000 };
+		sys_call5(SYS_ppoll, &p, 1, &left, NULL, 8);
 		r = verbs_pump(link, VERBS_RUNG);
 	}
 	return r;

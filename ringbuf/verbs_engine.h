@@ -21,6 +21,7 @@ enum {
 	RECV_BATCH = 8,
 	SLOTS_KEPT = 8,    /* of the send queue: bytes leave them to the rest */
 	RECVS_KEPT = 4,    /* of the peer's receive requests */
+	RECVS_OWED_MAX = 32, /* as many again at most, for the rest of a ring */
 	SIGNAL_EVERY = 32,
 	WINDOW = 4,        /* messages that nothing answered before the gate closes */
 	PIECE_MAX = 1 << 15,
@@ -189,8 +190,8 @@ void verbs_drain(struct verbs_link *v);
 /* verbs_post.c */
 /* Posts receive requests in batches, as many as were used; `all`: the first ones. 0 or -errno. */
 int verbs_post_receives(struct verbs_link *v, bool all);
-/* Everything that is due and has room, with one doorbell unless it is more than a chain. `leaving`: nothing is held; `fetch`: held bytes are fetched. */
-void verbs_post(struct verbs_link *v, bool leaving, bool fetch);
+/* Everything that is due and has room, with one doorbell unless it is more than a chain. `asked`: of enum verbs_why; `fetch`: held bytes are fetched. */
+void verbs_post(struct verbs_link *v, unsigned asked, bool fetch);
 /* Reads the bytes up to fetch_to into the rx ring. */
 void verbs_post_fetch(struct verbs_link *v);
 

@@ -47,6 +47,9 @@ static int take_counts(struct verbs_link *v, uint32_t word)
 		return -EPROTO;
 	if (units << v->credit_shift > tail)
 		return -EPROTO;
+	/* Bytes may have waited for these. */
+	if (batches != v->peer_batches && receives_known(v) <= 2 * RECVS_KEPT + RECVS_OWED_MAX)
+		v->closed = false;
 	v->peer_batches = batches;
 	if (units != v->head_units) {
 		v->head_units = units;

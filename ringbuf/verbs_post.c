@@ -125,7 +125,22 @@ static void post_piece(struct verbs_link *v, struct verbs_batch *b, uint32_t len
 	v->pos_at[v->wrs % SEND_SLOTS] = v->posted_pos;
 }
 
-static void post_bytes(struct verbs_link *v, struct verbs_batch *b, bool leaving)
+/*
+ * A message of few bytes takes a receive request like any other, and a peer whose program is busy posts no more. So that who closes can always
+ * send the rest, as many are left as all that may still be published takes in the largest pieces: each of those takes its own. And some for what is
+ * told meanwhile.
+ */
+static uint32_t receives_owed(const struct verbs_link *v, uint32_t len)
+{
+	uint64_t rest = (v->head_units << v->credit_shift) + v->ring_bytes - v->posted_pos - len;
+	uint64_t owed = (rest + PIECE_MAX - 1) / PIECE_MAX;
+
+	if (len == PIECE_MAX)
+		return 0;
+	return RECVS_KEPT + (owed < RECVS_OWED_MAX ? (uint32_t)owed : RECVS_OWED_MAX);
+}
+
+static void post_bytes(struct verbs_link *v, struct verbs_batch *b, unsigned asked)
 {
 	uint64_t tail = load_relaxed(&v->shown->tail_pos);
 
@@ -133,12 +148,15 @@ static void post_bytes(struct verbs_link *v, struct verbs_batch *b, bool leaving
 		verbs_die(v, -EPROTO);
 		return;
 	}
-	while (v->posted_pos != tail && has_room(v, SLOTS_KEPT, RECVS_KEPT)) {
+	while (v->posted_pos != tail) {
 		uint64_t left = tail - v->posted_pos;
+		uint32_t len = left < PIECE_MAX ? (uint32_t)left : PIECE_MAX;
 
-		if (v->closed && !leaving && left < HELD_MAX)
+		if (v->closed && !(asked & (VERBS_ARM | VERBS_LEAVE)) && left < HELD_MAX)
 			break;
-		post_piece(v, b, left < PIECE_MAX ? (uint32_t)left : PIECE_MAX);
+		if (!has_room(v, SLOTS_KEPT, RECVS_KEPT + (asked & VERBS_LEAVE ? 0 : receives_owed(v, len))))
+			break;
+		post_piece(v, b, len);
 	}
 }
 
@@ -247,9 +265,10 @@ void verbs_post_fetch(struct verbs_link *v)
 	ring_doorbell(v, &b);
 }
 
-void verbs_post(struct verbs_link *v, bool leaving, bool fetch)
+void verbs_post(struct verbs_link *v, unsigned asked, bool fetch)
 {
 	struct verbs_batch b = { .nr = 0 };
+	enum verbs_tag tag = TAG_PLAIN;
 	bool hold;
 
 	if (v->memory_due)
@@ -257,13 +276,15 @@ void verbs_post(struct verbs_link *v, bool leaving, bool fetch)
 	look_at_words(v);
 	if (v->words_due && has_room(v, 0, 0))
 		post_words(v, &b);
-	post_bytes(v, &b, leaving);
-	/* Bytes that found no room stay here, and the peer is told. */
+	post_bytes(v, &b, asked);
+	/* Bytes that found no room stay here, and the peer is told: once, unless what they lack comes back by itself. */
 	hold = v->posted_pos != load_relaxed(&v->shown->tail_pos) && !v->closed;
+	if (hold && slots_free(v) < SLOTS_KEPT + 3)
+		tag = TAG_GATE;
 	if ((hold || credit_due(v)) && has_room(v, 0, 0)) {
 		count_add(&v->counts.credits, 1);
 		v->closed = v->closed || hold;
-		send_word(v, &b, 0, 0, word_now(v, 0, hold ? WORD_HELD : 0), hold ? TAG_GATE : TAG_PLAIN);
+		send_word(v, &b, 0, 0, word_now(v, 0, hold ? WORD_HELD : 0), tag);
 	}
 	if (fetch && has_room(v, 2, 0))
 		post_fetch_of_tail(v, &b);

@@ -324,6 +324,28 @@ static void a_receiver_that_computes_is_not_overrun(void **state)
 	far_close(p);
 }
 
+/* Whose program computes, or sleeps: nothing but its device has to be there. */
+static void who_leaves_a_busy_receiver_leaves_it_everything(void **state)
+{
+	struct far_pair *p = far_open(RING_BYTES_DEFAULT);
+	size_t n, sent = 0, got = 0;
+
+	for (int i = 0; i < 1000; i++) {
+		sent += far_put(&p->a, 8);
+		verbs->pump(&p->a, VERBS_ARM);
+	}
+	while ((n = far_put(&p->a, 8)))
+		sent += n;
+	assert_int_equal(sent, RING_BYTES_DEFAULT);
+	assert_int_equal(verbs->flush(&p->a, 10), 0);
+	verbs->stop(&p->a);
+	while ((n = far_take(&p->b, 4096)))
+		got += n;
+	assert_int_equal(got, sent);
+	assert_int_equal(fake.rnr, 0);
+	far_close(p);
+}
+
 static void a_sender_waits_for_room_and_is_woken(void **state)
 {
 	struct far_pair *p = far_open(FAR_RING_BYTES);
@@ -413,6 +435,17 @@ static void flush_waits_for_the_last_acknowledgement(void **state)
 	far_close(p);
 }
 
+/* Its device answers every probe. */
+static void flush_ends_though_the_receiver_takes_no_more(void **state)
+{
+	struct far_pair *p = far_open(1 << 24);
+
+	while (far_put(&p->a, 65536) == 65536)
+		;
+	assert_int_equal(verbs->flush(&p->a, 10), -ETIMEDOUT);
+	far_close(p);
+}
+
 static void a_stop_takes_stock_of_what_had_come(void **state)
 {
 	struct far_pair *p = far_open(FAR_RING_BYTES);
@@ -473,10 +506,12 @@ int main(void)
 		cmocka_unit_test_setup(who_sleeps_holds_nothing, fresh),
 		cmocka_unit_test_setup(a_full_send_queue_waits_and_loses_nothing, fresh),
 		cmocka_unit_test_setup(a_receiver_that_computes_is_not_overrun, fresh),
+		cmocka_unit_test_setup(who_leaves_a_busy_receiver_leaves_it_everything, fresh),
 		cmocka_unit_test_setup(a_sender_waits_for_room_and_is_woken, fresh),
 		cmocka_unit_test_setup(whoever_pumps_wakes_the_other_sleepers, fresh),
 		cmocka_unit_test_setup(words_travel, fresh),
 		cmocka_unit_test_setup(flush_waits_for_the_last_acknowledgement, fresh),
+		cmocka_unit_test_setup(flush_ends_though_the_receiver_takes_no_more, fresh),
 		cmocka_unit_test_setup(a_stop_takes_stock_of_what_had_come, fresh),
 		cmocka_unit_test_setup(a_child_has_no_engine_and_reads_what_came, fresh),
 	};
