@@ -203,9 +203,6 @@ int conn_shutdown(struct conn *c, int fd, int how)
 		conn_unlock_both(c);
 		return (int)sys_call2(SYS_shutdown, fd, how);
 	}
-	/* Before the kernel wakes another thread's wait: it must find the lane readable. */
-	if (how == SHUT_RD || how == SHUT_RDWR)
-		store_relaxed(&c->rx.shut, 1);
 	/*
 	 * A frame that was begun and has no data behind it is left as it is: the peer finds its beginning, then the end, and
 	 * knows that it is no data. The same goes for close.
@@ -214,6 +211,9 @@ int conn_shutdown(struct conn *c, int fd, int how)
 		ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
 	if (locked && how != SHUT_RD)
 		conn_fin_send(c, fd);
+	/* Before the kernel wakes another thread's wait: it must find the lane readable. */
+	if (how == SHUT_RD || how == SHUT_RDWR)
+		store_relaxed(&c->rx.shut, 1);
 	r = (int)sys_call2(SYS_shutdown, fd, how);
 	if (r == 0 && locked) {
 		if (how != SHUT_RD) {

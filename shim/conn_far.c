@@ -137,9 +137,10 @@ void conn_far_judge(struct conn *c, int fd)
 	ready_changed(c);
 }
 
-static bool is_reset(int fd)
+/* Has the kernel heard of a reset, or with POLLRDHUP of an end? */
+static bool kernel_says(int fd, short end)
 {
-	struct pollfd p = { .fd = fd };
+	struct pollfd p = { .fd = fd, .events = end };
 	struct timespec now = { 0 };
 
 	return sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0;
@@ -162,7 +163,8 @@ int conn_far_check(struct conn *c, int fd)
 	if (load_relaxed(&c->tx.state) == TX_RING) {
 		conn_take_tx_attention_locked(c);
 		conn_frames_try(c, fd);
-		if (load_relaxed(&c->tx.gone_hint) || load_relaxed(&c->link_judged) || is_reset(fd))
+		/* Who goes lets go of the link before its kernel says so. */
+		if (load_relaxed(&c->link_judged) || kernel_says(fd, load_relaxed(&c->tx.gone_hint) ? POLLRDHUP : 0))
 			conn_tx_set(c, TX_ORPHAN);
 		return load_relaxed(&c->tx.state) == TX_ORPHAN || load_relaxed(&c->rx.pending_errno) ? 0 : -EAGAIN;
 	}
