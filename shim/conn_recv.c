@@ -158,9 +158,9 @@ static ssize_t take_end(struct conn *c, int fd, const struct iov_walk *w, int fl
 }
 
 /* On TCP. An error that an earlier call met behind its last bytes comes when there are no more, instead of the end. */
-static ssize_t take_plain(struct conn *c, int fd, const struct iov_walk *w, int flags, struct msghdr *m)
+static ssize_t take_plain(struct conn *c, int fd, const struct iov_walk *w, size_t cap, int flags, struct msghdr *m)
 {
-	ssize_t n = take_tcp(c, fd, w, SIZE_MAX, flags, m);
+	ssize_t n = take_tcp(c, fd, w, cap, flags, m);
 	int err = n > 0 || (n == 0 && !w->left) ? 0 : exchange(&c->rx.pending_errno, 0);
 
 	return err ? -err : n;
@@ -239,7 +239,7 @@ static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags,
 					return n;
 			}
 			if (cap)
-				return take_tcp(c, fd, w, cap, flags, m);
+				return take_plain(c, fd, w, cap, flags, m);
 			if (switch_take(c, fd) == TAKE_WAIT)
 				return load_relaxed(&c->rx.shut) ? 0 : -EAGAIN;
 			continue;
@@ -248,7 +248,7 @@ static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags,
 		default:
 			if (c->rx.stash_len)
 				return take_stash(c, w, flags);
-			return take_plain(c, fd, w, flags, m);
+			return take_plain(c, fd, w, SIZE_MAX, flags, m);
 		}
 	}
 }

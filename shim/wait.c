@@ -220,6 +220,9 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 			return -EAGAIN;
 		if (what == WAIT_TX)
 			conn_probe_if_due(c, fd);
+		/* What a dead link means is due to be said, and the lane that is waited for may not be the one that it is said on. */
+		if (unlikely(conn_far_patience(c) == 0))
+			conn_frames_try(c, fd);
 		return 0;
 	}
 	if (nr < 0)

@@ -274,6 +274,30 @@ static void a_sleeping_sender_is_woken(void **state)
 	bench_close_far(&b);
 }
 
+/* The lane that is waited for is on TCP, where nothing is wrong. */
+static void who_receives_by_tcp_hears_of_what_a_ring_has_lost(void **state)
+{
+	struct bench b = bench_open();
+	unsigned patience = options.patience_ms;
+	char got[8];
+
+	bench_link_far_of(&b, RING);
+	for (int i = 0; i < 8 && !conn_tx_on_ring(b.a); i++) {
+		assert_sends(b.a, b.a_fd, "x");
+		assert_receives(b.b, b.b_fd, "x");
+		assert_int_equal(conn_recv(b.a, b.a_fd, got, 1, 0), -EAGAIN);
+	}
+	assert_true(conn_tx_on_ring(b.a) && !conn_rx_on_ring(b.a));
+	fake.by_hand = true;
+	assert_sends(b.a, b.a_fd, "lost");
+	far_engine->stop(&b.a->link);
+	options.patience_ms = 10;
+	conn_set_nonblock(b.a, false);
+	assert_int_equal(conn_recv(b.a, b.a_fd, got, 1, 0), -ECONNRESET);
+	options.patience_ms = patience;
+	bench_close_far(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -285,6 +309,7 @@ int main(void)
 		cmocka_unit_test(a_full_lane_is_writable_again_when_a_quarter_was_taken),
 		cmocka_unit_test(bytes_are_queued_until_the_peers_device_has_them),
 		cmocka_unit_test(a_dead_link_keeps_what_has_arrived_and_is_a_reset),
+		cmocka_unit_test(who_receives_by_tcp_hears_of_what_a_ring_has_lost),
 		cmocka_unit_test(a_sleeping_receiver_is_woken),
 		cmocka_unit_test(a_sleeping_sender_is_woken),
 	};
