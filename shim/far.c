@@ -74,20 +74,22 @@ static const struct verbs_table *open_engine(void)
 	return table;
 }
 
-int far_load(enum reason *why)
+void far_load(void)
 {
 	int before = NOT_TRIED;
 
+	if (likely(load_relaxed(&tried) != NOT_TRIED) || forked || !compare_exchange(&tried, &before, TRYING))
+		return;
+	far_engine = open_engine();
+	store_release(&tried, TRIED);
+}
+
+int far_loaded(enum reason *why)
+{
 	*why = forked ? REASON_FORKED : REASON_NO_RDMA_CORE;
-	if (forked)
-		return -ENOSYS;
-	if (compare_exchange(&tried, &before, TRYING)) {
-		far_engine = open_engine();
-		store_release(&tried, TRIED);
-	} else if (load_acquire(&tried) == TRYING) {
+	if (!forked && load_acquire(&tried) != TRIED)
 		return -EAGAIN;
-	}
-	return far_engine ? 0 : -ENOSYS;
+	return far_engine && !forked ? 0 : -ENOSYS;
 }
 
 void far_fork_child(void)

@@ -12,8 +12,10 @@
 /* NULL until a process, or one that it was forked from, has opened it. A linked far connection has it. */
 extern const struct verbs_table *far_engine;
 
-/* Opens it, once. 0; -EAGAIN while another thread does; -ENOSYS with the reason in *why. A forked child of who has opened it gets none of its own. */
-int far_load(enum reason *why);
+/* Opens it, once. No lane locked: the loader's own lock is taken, and code of the libraries runs. */
+void far_load(void);
+/* Is it there? 0; -EAGAIN before that, or while another thread is at it; -ENOSYS with the reason in *why. A forked child of who has opened it gets none. */
+int far_loaded(enum reason *why);
 /* In a forked child: what libraries have open there is the parent's, and closed. */
 void far_fork_child(void);
 

@@ -14,6 +14,7 @@
 #include "ringbuf/sys.h"
 #include "shim/clock.h"
 #include "shim/conn_holders.h"
+#include "shim/far.h"
 #include "shim/fdtab.h"
 #include "shim/log.h"
 #include "shim/nego_remote.h"
@@ -231,6 +232,8 @@ void nego_poke(struct conn *c, int fd)
 		due_after(c, np->unproven++);
 		return;
 	}
+	if (np->remote || !(options.transports & TRANSPORT_BIT_SHM))
+		far_load();
 	if (conn_trylock_both(c)) {
 		bool inside = load_relaxed(&c->tx.in_calls) || load_relaxed(&c->rx.in_calls);
 

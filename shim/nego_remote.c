@@ -279,9 +279,9 @@ static enum nego_outcome begin(struct conn *c, enum reason *why)
 	enum verbs_error e;
 	int rc;
 
-	rc = far_load(why);
+	rc = far_loaded(why);
 	if (rc)
-		return rc == -EAGAIN ? NEGO_LATER : NEGO_FAILED;
+		return rc == -EAGAIN ? NEGO_SOON : NEGO_FAILED;
 	*why = REASON_PEER_SILENT;
 	if (is_silent(c))
 		return NEGO_FAILED;
