@@ -110,15 +110,16 @@ bool conn_fin_came(struct conn *c, uint64_t pos)
 
 enum fin_sight conn_fin_sight(struct conn *c)
 {
-	bool dead;
+	int r;
 
 	if (!c->rx.fin_known)
 		return FIN_NEVER;
 	/* What had arrived before the link died has been published then. */
-	dead = far_pump(c, VERBS_EMPTY) < 0;
+	r = far_pump(c, VERBS_EMPTY);
 	if (ring_rx_published(&c->link.rx) == (c->rx.fin_pos & TAIL_POS_MASK))
 		return FIN_REACHED;
-	return dead ? FIN_NEVER : FIN_MISSING;
+	/* A relative without the link cannot know: whoever has it may see the rest arrive. */
+	return r < 0 && r != -ESRCH ? FIN_NEVER : FIN_MISSING;
 }
 
 void conn_cut(struct conn *c, int fd, enum reason why)

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "ringbuf/sys.h"
@@ -222,6 +223,39 @@ static void an_end_is_understood_however_it_is_cut(void **state)
 	}
 }
 
+/* It sees the end, and none of the bytes in front of it. */
+static void a_child_without_the_link_resets_nobody(void **state)
+{
+	struct bench b = open_switched();
+	uint8_t frame[FRAME_SIZE];
+	int status = -1;
+	pid_t pid;
+
+	fake.by_hand = true;
+	assert_sends(b.a, b.a_fd, "on its way");
+	frame_make(frame, FRAME_FIN, b.a->nonce, b.a->peer_nonce, b.a->link.tx.tail_pos);
+	assert_int_equal(send(b.a_fd, frame, FRAME_SIZE, 0), FRAME_SIZE);
+	assert_int_equal(shutdown(b.a_fd, SHUT_WR), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		for (int i = 0; i < 100; i++) {
+			char byte;
+
+			if (conn_recv(b.b, b.b_fd, &byte, 1, 0) != -ECONNRESET)
+				_exit(1);
+		}
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	fake.by_hand = false;
+	fake_settle();
+	assert_gets(b.b, b.b_fd, "on its way");
+	assert_int_equal(end_of(b.b, b.b_fd), 0);
+	bench_close_far(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -235,6 +269,7 @@ int main(void)
 		cmocka_unit_test(a_reset_is_told_once),
 		cmocka_unit_test(who_wants_nothing_more_is_told_no_end),
 		cmocka_unit_test(nothing_goes_behind_an_end),
+		cmocka_unit_test(a_child_without_the_link_resets_nobody),
 		cmocka_unit_test(an_end_too_far_off_is_a_lie),
 		cmocka_unit_test(an_end_is_understood_however_it_is_cut),
 	};
