@@ -193,6 +193,8 @@ static bool waits_unproven(struct conn *c, int fd)
 		give_up_for(REASON_IO_URING);
 		return false;
 	case UNSEEN_MAYBE:
+		/* Over in some milliseconds, however many calls those are. */
+		c->nego.unproven = 0;
 		return true;
 	case UNSEEN_NONE:
 		break;
@@ -224,7 +226,7 @@ void nego_poke(struct conn *c, int fd)
 		return;
 	}
 	if (np->phase == NEGO_IDLE && waits_unproven(c, fd)) {
-		if (np->unproven == MOST_UNPROVEN) {
+		if (np->unproven >= MOST_UNPROVEN) {
 			conn_pin(c, REASON_RAW_CALLS);
 			return;
 		}
