@@ -92,8 +92,8 @@ static ssize_t take_ring(struct conn *c, const struct iov_walk *walk, int flags)
 	size_t done = 0;
 	uint8_t *at;
 
-	/* A peek leaves in the ring what it has seen, and may want more. */
-	if ((!avail || (flags & MSG_PEEK && (size_t)avail < w.left)) && conn_is_far(c)) {
+	/* A kernel's socket has no bytes that have come and are not told. */
+	if ((size_t)avail < w.left && conn_is_far(c)) {
 		conn_pump(c, VERBS_EMPTY);
 		avail = ring_rx_avail_min(rx, w.left);
 	}
@@ -355,6 +355,16 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 	return done ? (ssize_t)done : n;
 }
 
+/* From another host: what has come and was not told yet. Its kernel would have told it. */
+static ssize_t take_late(struct conn *c, uint8_t *buf, size_t len)
+{
+	ssize_t n;
+
+	conn_pump(c, 0);
+	n = ring_read(&c->link.rx, buf, len);
+	return n > 0 ? n : 0;
+}
+
 ssize_t conn_recv(struct conn *c, int fd, void *buf, size_t len, int flags)
 {
 	struct iovec iov;
@@ -370,6 +380,8 @@ ssize_t conn_recv(struct conn *c, int fd, void *buf, size_t len, int flags)
 			if (!(flags & MSG_DONTWAIT) && !load_relaxed(&c->nonblock) && spin_pays())
 				ring_rx_avail_soon(&c->link.rx);
 			n = ring_read(&c->link.rx, buf, len);
+			if (unlikely(n > 0 && (size_t)n < len && conn_is_far(c)))
+				n += take_late(c, (uint8_t *)buf + n, len - (size_t)n);
 		}
 		lane_unlock(&c->rx.lock);
 		if (likely(n > 0)) {
