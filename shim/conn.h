@@ -374,6 +374,9 @@ void conn_disarm(struct conn *c, short want);
 void conn_disarm_one(struct conn *c, short event, bool rung);
 int conn_bell_fd(const struct conn *c, short event);
 
+/* Memory that an overflow of the rx lane has cost, once everything was taken. Linked, under conn_hold(). */
+void conn_give_back(struct conn *c);
+
 /*
  * Around a thread's own sleep on the bells of `want`, once armed: others then leave it the ring that woke it. After the first, look at
  * the edges once more: a ring that was drained before it is one that has moved them. Of a holder that is killed in its sleep the

@@ -329,8 +329,7 @@ static bool arm_tx(struct conn *c)
 	return ring_tx_spare(&c->link.tx) || ring_tx_sleep_begin(&c->link.tx, SIZE_MAX);
 }
 
-/* Memory that an overflow has cost. */
-static void give_back(struct conn *c)
+void conn_give_back(struct conn *c)
 {
 	if (likely(!ring_rx_may_trim(&c->link.rx)) || !conn_trylock_rx(c))
 		return;
@@ -345,7 +344,7 @@ bool conn_arm(struct conn *c, short want)
 	if (!conn_is_linked(c))
 		return false;
 	conn_refresh_stats(c);
-	give_back(c);
+	conn_give_back(c);
 	conn_pump(c, VERBS_ARM);
 	if (rx && (conn_rx_on_ring(c) ? ring_rx_sleep_begin(&c->link.rx)
 				      : ring_rx_sleep_begin_past(&c->link.rx, ring_rx_published(&c->link.rx))))
@@ -365,7 +364,7 @@ bool conn_arm_edge(struct conn *c, short want, uint64_t rx_edge, uint64_t tx_edg
 	if (!conn_is_linked(c))
 		return false;
 	conn_refresh_stats(c);
-	give_back(c);
+	conn_give_back(c);
 	conn_pump(c, VERBS_ARM);
 	if (rx && ring_rx_sleep_begin_past(&c->link.rx, ring_rx_published(&c->link.rx)))
 		return true;

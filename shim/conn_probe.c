@@ -96,13 +96,35 @@ int64_t conn_probe_wait(struct conn *c)
 	return wait_ns > AGAIN_NS ? wait_ns : AGAIN_NS;
 }
 
+bool conn_has_date(const struct conn *c)
+{
+	return conn_far_is_dead(c) || load_relaxed(&((struct conn *)c)->link.rx.overflowed);
+}
+
+/* What was tried in vain is not tried again: the sender has a claim there, and may keep it. */
+static int64_t until_trim(struct conn *c)
+{
+	int64_t left;
+
+	if (likely(!conn_is_linked(c) || !ring_rx_may_trim(&c->link.rx)))
+		return INT64_MAX;
+	left = load_unlocked(&c->link.rx.trim_after_ns) - now_ns();
+	return left > -AGAIN_NS ? left : INT64_MAX;
+}
+
 int64_t conn_look_again(struct conn *c, bool room)
 {
-	int64_t wait_ns = room ? conn_probe_wait(c) : PROBE_NOT_NEEDED, verdict_ns = conn_far_patience(c);
+	int64_t wait_ns = room ? conn_probe_wait(c) : PROBE_NOT_NEEDED, other_ns, trim_ns;
 
-	if (likely(verdict_ns == INT64_MAX) || (wait_ns != PROBE_NOT_NEEDED && wait_ns < verdict_ns))
+	if (likely(!conn_has_date(c)))
 		return wait_ns;
-	return verdict_ns > AGAIN_NS ? verdict_ns : AGAIN_NS;
+	other_ns = conn_far_patience(c);
+	trim_ns = until_trim(c);
+	if (trim_ns < other_ns)
+		other_ns = trim_ns;
+	if (other_ns == INT64_MAX || (wait_ns != PROBE_NOT_NEEDED && wait_ns < other_ns))
+		return wait_ns;
+	return other_ns > AGAIN_NS ? other_ns : AGAIN_NS;
 }
 
 void conn_probe_if_due(struct conn *c, int fd)

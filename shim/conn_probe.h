@@ -28,8 +28,13 @@ ssize_t conn_write_probe(struct conn *c, int fd);
  */
 int64_t conn_probe_wait(struct conn *c);
 
-/* The same for a wait for room or for bytes: also until the verdict on a dead link is due. */
+/*
+ * The same for a wait for room or for bytes: also until the verdict on a dead link is due, or until memory may go back that an overflow has
+ * cost (ring_rx_trim()), which the next conn_arm() or conn_give_back() does.
+ */
 int64_t conn_look_again(struct conn *c, bool room);
+/* May there be something of that kind? Needs no hold. */
+bool conn_has_date(const struct conn *c);
 
 /* Writes the probe, or gives the connection up, if its time has come and nobody has the lane. Never blocks. */
 void conn_probe_if_due(struct conn *c, int fd);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "shim/conn.h"
+#include "shim/conn_probe.h"
 #include "shim/conn_far.h"
 #include "shim/conn_holders.h"
 #include "shim/epoll_set.h"
@@ -107,7 +108,7 @@ void set_queue_probes(struct epoll_set *s, int64_t now)
 		return;
 	store_relaxed(&s->probe_at, 0);
 	for (struct epoll_reg *r = s->regs.first; r; r = r->in_set.next)
-		if (r->state == REG_ADOPTED && (r->events & (EPOLLOUT | EPOLLWRNORM) || conn_far_is_dead(r->conn)))
+		if (r->state == REG_ADOPTED && (r->events & (EPOLLOUT | EPOLLWRNORM) || conn_has_date(r->conn)))
 			reg_queue(r);
 }
 

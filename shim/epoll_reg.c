@@ -254,7 +254,7 @@ bool reg_arm(struct epoll_reg *r)
 	} else {
 		r->armed = want;
 		r->rung = false;
-		if (want & POLLOUT || conn_far_is_dead(r->conn))
+		if (want & POLLOUT || conn_has_date(r->conn))
 			note_probe(r);
 	}
 	if (r->in_conn.next || r->in_conn.prev)
@@ -336,6 +336,8 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 			note_probe(r);
 		}
 	}
+	if (unlikely(load_relaxed(&c->link.rx.overflowed)) && !plain)
+		conn_give_back(c);
 	if (asked)
 		r->kernel_mask = mask & kernel & KERNEL_KEEPS;
 	conn_drop(c);

@@ -217,7 +217,7 @@ int64_t poll_until_look(struct poll_call *p, int64_t left_ns)
 		bool room = f->events & (POLLOUT | POLLWRNORM);
 		int64_t wait_ns;
 
-		if ((!room && !conn_far_is_dead(it->conn)) || !item_hold(p, it))
+		if ((!room && !conn_has_date(it->conn)) || !item_hold(p, it))
 			continue;
 		wait_ns = conn_look_again(it->conn, room);
 		conn_drop(it->conn);

@@ -71,9 +71,12 @@ static bool spin(struct conn *c, enum wait_for what)
 /* What to sleep on besides the bell, and for how long at most. */
 static short kernel_events(struct conn *c, enum wait_for what, int64_t *limit_ns)
 {
-	*limit_ns = conn_far_patience(c);
+	*limit_ns = conn_look_again(c, false);
+	if (*limit_ns == PROBE_NOT_NEEDED)
+		*limit_ns = WAIT_FOREVER;
 	if (what == WAIT_RX)
 		return POLLIN;
+	*limit_ns = conn_far_patience(c);
 	if (!conn_tx_on_ring(c))
 		return POLLOUT;
 	/* What a dead link means is said by frames, and by the end behind them. */

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "ringbuf/barrier.h"
 #include "shim/fdtab.h"
 #include "shim/own_fd.h"
 
@@ -160,6 +161,57 @@ static void a_file_in_memory_is_sent_in_large_pieces(void **state)
 	bench_close(&b);
 }
 
+static void overflow_and_drain(void)
+{
+	static char much[40000];
+	size_t sent = 0;
+
+	while (sent < sizeof(much)) {
+		ssize_t n = conn_send(b.a, b.a_fd, much + sent, sizeof(much) - sent, MSG_DONTWAIT);
+
+		assert_true(n > 0);
+		sent += (size_t)n;
+	}
+	for (size_t got = 0; got < sizeof(much);) {
+		ssize_t n = conn_recv(b.b, b.b_fd, much, sizeof(much), MSG_DONTWAIT);
+
+		assert_true(n > 0);
+		got += (size_t)n;
+	}
+}
+
+static size_t pages_of_overflow(void)
+{
+	const struct ring_area *area = &b.b->link.rx.area[RING_OVERFLOW];
+	unsigned char there[64];
+	size_t nr = 0, pages = (area->mask + 1) / 4096;
+
+	assert_true(pages <= sizeof(there));
+	assert_int_equal(mincore(area->data, area->mask + 1, there), 0);
+	for (size_t i = 0; i < pages; i++)
+		nr += there[i] & 1;
+	return nr;
+}
+
+/* The second overflow within so short a time keeps its memory at first. Nobody uses the connection any more, but for a sleeper. */
+static void memory_goes_back_while_its_owner_sleeps(void **state)
+{
+	char byte;
+
+	(void)state;
+	if (barrier_init() < 0)
+		skip();
+	start();
+	overflow_and_drain();
+	assert_int_equal(conn_recv(b.b, b.b_fd, &byte, 1, MSG_DONTWAIT), -EAGAIN);
+	overflow_and_drain();
+	store_relaxed(&b.b->rcv_timeout_ns, 4 * RING_TRIM_EVERY_NS);
+	assert_int_equal(conn_recv(b.b, b.b_fd, &byte, 1, 0), -EAGAIN);
+	barrier_disable();
+	assert_int_equal(pages_of_overflow(), 0);
+	bench_close(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -168,6 +220,7 @@ int main(void)
 		cmocka_unit_test(one_that_is_cancelled_after_the_close_ends_it),
 		cmocka_unit_test(one_that_was_jumped_out_of_keeps_nothing_open),
 		cmocka_unit_test(a_file_in_memory_is_sent_in_large_pieces),
+		cmocka_unit_test(memory_goes_back_while_its_owner_sleeps),
 	};
 
 	return cmocka_run_group_tests(tests, bench_setup_group, NULL);
