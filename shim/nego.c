@@ -215,7 +215,7 @@ void nego_poke(struct conn *c, int fd)
 {
 	enum reason why = REASON_PEER_SILENT;
 	struct nego_part *np = &c->nego;
-	bool pin;
+	bool pin, caged = sandbox_why() != REASON_NONE;
 
 	if (np->phase >= NEGO_AGREED) {
 		never_due(c, np->phase);
@@ -225,7 +225,8 @@ void nego_poke(struct conn *c, int fd)
 		wait_to_be_alone(c);
 		return;
 	}
-	if (np->phase == NEGO_IDLE && waits_unproven(c, fd)) {
+	/* A filter may answer any call that the program does not make by itself with death: then there is a step to say why, and no more. */
+	if (np->phase == NEGO_IDLE && !caged && waits_unproven(c, fd)) {
 		if (np->unproven >= MOST_UNPROVEN) {
 			conn_pin(c, REASON_RAW_CALLS);
 			return;
@@ -234,7 +235,7 @@ void nego_poke(struct conn *c, int fd)
 		due_after(c, np->unproven++);
 		return;
 	}
-	if (np->remote || !(options.transports & TRANSPORT_BIT_SHM))
+	if (!caged && (np->remote || !(options.transports & TRANSPORT_BIT_SHM)))
 		far_load();
 	if (conn_trylock_both(c)) {
 		bool inside = load_relaxed(&c->tx.in_calls) || load_relaxed(&c->rx.in_calls);

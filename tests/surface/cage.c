@@ -11,20 +11,38 @@
 /* A filter that refuses what a shim would need and an ordinary socket program does not. */
 static void filter(int by_syscall)
 {
-	static const int refused[] = { SYS_memfd_create, SYS_socket, SYS_membarrier, SYS_prlimit64 };
-	struct sock_filter code[2 * 4 + 2] = { BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)) };
-	struct sock_fprog program = { .len = 2 * 4 + 2, .filter = code };
+	static const int refused[] = { SYS_memfd_create, SYS_socket, SYS_membarrier, SYS_prlimit64, SYS_openat, SYS_readlinkat };
+	enum { NR = sizeof(refused) / sizeof(refused[0]) };
+	struct sock_filter code[2 * NR + 2] = { BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)) };
+	struct sock_fprog program = { .len = 2 * NR + 2, .filter = code };
 
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < NR; i++) {
 		code[1 + 2 * i] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned int)refused[i], 0, 1);
 		code[2 + 2 * i] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
 	}
-	code[9] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	code[2 * NR + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
 	MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
 	if (by_syscall)
 		MUST(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0);
 	else
 		MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+/* The sockets are made before the filter, and connected behind it. */
+static int connect_in_cage(int *b)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+	int listener = socket(AF_INET, SOCK_STREAM, 0), a = socket(AF_INET, SOCK_STREAM, 0);
+	socklen_t len = sizeof(at);
+
+	MUST(bind(listener, (struct sockaddr *)&at, sizeof(at)) == 0 && listen(listener, 1) == 0);
+	MUST(getsockname(listener, (struct sockaddr *)&at, &len) == 0);
+	filter(0);
+	MUST(connect(a, (struct sockaddr *)&at, sizeof(at)) == 0);
+	*b = accept(listener, NULL, NULL);
+	MUST(*b >= 0);
+	close(listener);
+	return a;
 }
 
 /* A filter that allows what talking on open sockets takes in libc, and nothing else. */
@@ -143,6 +161,9 @@ int main(int argc, char **argv)
 	} else if (strcmp(argv[1], "talk-only") == 0) {
 		a = tcp_pair(&b);
 		talk_caged(a, b);
+	} else if (strcmp(argv[1], "filter-first") == 0) {
+		a = connect_in_cage(&b);
+		ping_pong(a, b, 50);
 	} else if (strcmp(argv[1], "io_uring") == 0) {
 		/* Whether or not the kernel has it, the process means to move bytes by it. */
 		a = tcp_pair(&b);

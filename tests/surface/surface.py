@@ -231,6 +231,7 @@ def cases(probes, work):
         "chroot": Case(probe("cage", "chroot", str(work / "root-XXXXXX")), at_once, root="chroot"),
         "seccomp-by-prctl": Case(probe("cage", "prctl", "talk"), {"after": "20"}, caged),
         "seccomp-by-syscall": Case(probe("cage", "seccomp"), {"after": "20"}, caged),
+        "seccomp-filter-first": Case(probe("cage", "filter-first"), check=caged),
         "seccomp-talk-only": Case(probe("cage", "talk-only"), {"after": "20"}, one_caged),
         "seccomp-strict": Case(probe("cage", "strict"), at_once | {"spin": "100000"}, ring_used_and_said("-9\n" * 20), compare=False),
         "no-counter": Case(probe("cage", "no-counter"), at_once, ring_used),
