@@ -26,52 +26,47 @@ static inline void conn_locking(struct conn *c)
 }
 
 /* 0 or -EDEADLK: a signal handler inside a call of its own thread. */
-static inline int conn_lock_tx(struct conn *c)
+static inline __attribute__((always_inline)) int conn_lock_lane(struct conn *c, struct lane_lock *lock, void (*recover)(struct conn *c))
 {
 	int r;
 
 	conn_locking(c);
-	r = lane_lock(&c->tx.lock, load_relaxed(&c->shared));
-
+	r = lane_lock(lock, load_relaxed(&c->shared));
 	if (unlikely(r > 0))
-		conn_tx_recover(c);
+		recover(c);
 	return r < 0 ? r : 0;
+}
+
+static inline __attribute__((always_inline)) bool conn_trylock_lane(struct conn *c, struct lane_lock *lock,
+								    void (*recover)(struct conn *c))
+{
+	int r;
+
+	conn_locking(c);
+	r = lane_trylock(lock, load_relaxed(&c->shared));
+	if (unlikely(r == LANE_TAKEN_OVER))
+		recover(c);
+	return r != 0;
+}
+
+static inline int conn_lock_tx(struct conn *c)
+{
+	return conn_lock_lane(c, &c->tx.lock, conn_tx_recover);
 }
 
 static inline int conn_lock_rx(struct conn *c)
 {
-	int r;
-
-	conn_locking(c);
-	r = lane_lock(&c->rx.lock, load_relaxed(&c->shared));
-
-	if (unlikely(r > 0))
-		conn_rx_recover(c);
-	return r < 0 ? r : 0;
+	return conn_lock_lane(c, &c->rx.lock, conn_rx_recover);
 }
 
 static inline bool conn_trylock_tx(struct conn *c)
 {
-	int r;
-
-	conn_locking(c);
-	r = lane_trylock(&c->tx.lock, load_relaxed(&c->shared));
-
-	if (unlikely(r == LANE_TAKEN_OVER))
-		conn_tx_recover(c);
-	return r != 0;
+	return conn_trylock_lane(c, &c->tx.lock, conn_tx_recover);
 }
 
 static inline bool conn_trylock_rx(struct conn *c)
 {
-	int r;
-
-	conn_locking(c);
-	r = lane_trylock(&c->rx.lock, load_relaxed(&c->shared));
-
-	if (unlikely(r == LANE_TAKEN_OVER))
-		conn_rx_recover(c);
-	return r != 0;
+	return conn_trylock_lane(c, &c->rx.lock, conn_rx_recover);
 }
 
 /*
