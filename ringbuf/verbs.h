@@ -43,9 +43,9 @@ struct verbs_memory {
 /* Why a pump is asked for; 0: something was published or consumed. */
 enum verbs_why {
 	VERBS_EMPTY = 2,   /* the rx lane was found empty, or the tx lane full */
-	VERBS_ARM = 4,     /* about to sleep: whatever comes from now on makes the wait fd readable; nothing is held back */
+	VERBS_ARM = 4,     /* about to sleep: whatever comes from now on makes the wait fd readable; the gate holds nothing back */
 	VERBS_RUNG = 8,    /* the wait fd was readable */
-	VERBS_LEAVE = 16,  /* about to leave for long: nothing is held back */
+	VERBS_LEAVE = 16,  /* about to leave for long: nothing at all is held back */
 	VERBS_PROBE = 32,  /* ask the peer's device for a sign of life: the link is dead soon, or it is not */
 };
 

@@ -12,6 +12,9 @@
  * Lock order. There are two locks in a record, one a lane, and one rule: tx before rx, and nothing else is ever taken while
  * one is held: no lock of another connection, of the fd table, or of libc. A call never sleeps, and never calls into the
  * program's code, with a lane locked. Data calls take one lane; close, shutdown, pin and the rendezvous take both.
+ * Between hosts two things differ: the engine's libraries have locks of their own, and allocate; and what must have arrived before
+ * the next byte of TCP (an end, or a void that could be taken for a frame) is waited for with the lanes locked, for RINGWAY_PATIENCE
+ * at most.
  *
  * Errors. Functions below return a count, 0, or -errno and leave errno alone, except where a comment says "as the libc call":
  * those are what the wrappers return to the program.
@@ -62,7 +65,7 @@ struct lane_tx {
 	uint16_t voids;		/* announcements voided in a row */
 	uint16_t hold_at;	/* the next send is held when voids reaches this */
 	uint16_t hold_step;
-	_Atomic uint8_t alert;	/* one of the four below, pending_errno or dead may be set: sends go the slow way */
+	_Atomic uint8_t alert;	/* sends go the slow way: the link is far, or one of the four below, pending_errno or dead may be set */
 	_Atomic uint8_t gone_hint;	/* the receiver has said that it goes: the kernel's word is awaited at each send */
 	_Atomic uint8_t shut;		/* the program has shut this direction down, on whichever road */
 	_Atomic uint8_t peer_ended;	/* the peer's end of the other lane was seen: half closed, or gone */
@@ -176,8 +179,8 @@ void conn_discard(struct conn *c);
 /*
  * The last descriptor of this process for it is about to be closed (`fd`, still open). Call before the real close, after the
  * fd table has forgotten it. If no other process holds the record this ends the lanes as kernel TCP would: a reset if program bytes are
- * unread in the ring, else frames are drained so that the kernel says FIN. Frees the record. Never blocks, but for the rest
- * of a frame on a full socket, and that bounded.
+ * unread in the ring, else frames are drained so that the kernel says FIN. Frees the record. Never blocks, but for the end of a ring
+ * between hosts (conn_fin.h), and that bounded.
  */
 void conn_release(struct conn *c, int fd);
 

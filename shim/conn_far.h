@@ -16,7 +16,7 @@
 
 /*
  * Linked, and the caller holds a use of the connection or one of its lanes. `why` is of enum verbs_why. 0; -ESRCH in a process that did not make
- * the link (a child of the one that did): it sees what has arrived, and is reset then. Any other error is remembered: conn_far_look() says
+ * the link (a child of the one that did): it sees what has arrived, and is reset then. Any other error is remembered: conn_far_judge() says
  * what it means.
  */
 int conn_pump_far(struct conn *c, unsigned why);
