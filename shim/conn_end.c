@@ -104,20 +104,24 @@ bool conn_check_killed(struct conn *c, int fd)
 	return true;
 }
 
-void conn_timed_out(struct conn *c, int fd)
+void conn_reset_kernel(struct conn *c, int fd)
 {
 	struct sockaddr nobody = { .sa_family = AF_UNSPEC };
 	unsigned len = sizeof(int);
 	int forgotten;
 
-	log_info("connection %u: the peer took nothing within TCP_USER_TIMEOUT", c->index);
-	store_relaxed(&c->rx.dead, 1);
-	conn_set_pending(c, ETIMEDOUT);
-	/* A reset. What the socket has of the program's bytes would go with it. */
 	if (!conn_rx_on_ring(c) || sys_call3(SYS_connect, fd, &nobody, sizeof(nobody)) < 0)
 		sys_call2(SYS_shutdown, fd, SHUT_RDWR);
 	else
 		sys_getsockopt(fd, SOL_SOCKET, SO_ERROR, &forgotten, &len);
+}
+
+void conn_timed_out(struct conn *c, int fd)
+{
+	log_info("connection %u: the peer took nothing within TCP_USER_TIMEOUT", c->index);
+	store_relaxed(&c->rx.dead, 1);
+	conn_set_pending(c, ETIMEDOUT);
+	conn_reset_kernel(c, fd);
 	if (load_relaxed(&c->rx.state) == RX_RING)
 		conn_rx_set(c, RX_ENDED);
 	ready_changed(c);

@@ -47,6 +47,12 @@ void conn_timed_out(struct conn *c, int fd);
  */
 bool conn_check_killed(struct conn *c, int fd);
 
+/*
+ * What the peer's kernel is to see as a reset. What the socket has of the program's bytes would go with it: where the rx lane is on TCP, it is both
+ * directions' end.
+ */
+void conn_reset_kernel(struct conn *c, int fd);
+
 /* The peer broke the protocol: nothing that it sends is believed any more, and the program sees a reset. Rx lock held. */
 void conn_lied(struct conn *c, int fd, enum reason why);
 

@@ -139,6 +139,26 @@ static void a_close_that_is_to_reset_tells_no_end(void **state)
 	bench_close_far(&b);
 }
 
+/* One lane of each on TCP: there a kernel's end would be an end. */
+static void a_lane_on_tcp_is_reset_with_the_other(void **state)
+{
+	struct bench b = bench_open();
+	char byte;
+
+	bench_link_far(&b);
+	for (int i = 0; i < 8 && !conn_tx_on_ring(b.a); i++) {
+		assert_int_equal(conn_send(b.a, b.a_fd, "x", 1, 0), 1);
+		assert_int_equal(receive(b.b, b.b_fd, &byte, 1), 1);
+		assert_int_equal(end_of(b.a, b.a_fd), -EAGAIN);
+	}
+	assert_true(conn_tx_on_ring(b.a) && conn_rx_on_ring(b.b) && !conn_tx_on_ring(b.b));
+	/* a's stream ends without a word: b is reset, and a must not read an end. */
+	assert_int_equal(shutdown(b.a_fd, SHUT_WR), 0);
+	assert_int_equal(end_of(b.b, b.b_fd), -ECONNRESET);
+	assert_int_equal(end_of(b.a, b.a_fd), -ECONNRESET);
+	bench_close_far(&b);
+}
+
 /* Told by a send, a reset is not told by a receive again. */
 static void a_reset_is_told_once(void **state)
 {
@@ -266,6 +286,7 @@ int main(void)
 		cmocka_unit_test(a_lane_on_tcp_needs_no_word),
 		cmocka_unit_test(what_is_left_unread_makes_a_reset),
 		cmocka_unit_test(a_close_that_is_to_reset_tells_no_end),
+		cmocka_unit_test(a_lane_on_tcp_is_reset_with_the_other),
 		cmocka_unit_test(a_reset_is_told_once),
 		cmocka_unit_test(who_wants_nothing_more_is_told_no_end),
 		cmocka_unit_test(nothing_goes_behind_an_end),
