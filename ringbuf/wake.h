@@ -49,11 +49,16 @@ bool ring_tx_sleep_begin(struct ring_tx *tx, size_t want);
 bool ring_tx_sleep_begin_words(struct ring_tx *tx);
 void ring_tx_sleep_end(struct ring_tx *tx, bool rung);
 
+/* Of a large ring to a far receiver: what that fetches from the sender it cannot tell of yet, and it may have taken all and be gone to do other things. */
+#define RING_FAR_LOW_WATER (UINT32_C(1) << 16)
+
 /* Room that makes a sender writable, and that sleep_begin() waits for. */
 static inline size_t ring_tx_low_water(const struct ring_tx *tx, size_t want)
 {
 	size_t quarter = (size_t)((tx->mask + 1) >> 2);
 
+	if (unlikely(tx->bells.far) && quarter > RING_FAR_LOW_WATER)
+		quarter = RING_FAR_LOW_WATER;
 	return want < quarter ? want : quarter;
 }
 
