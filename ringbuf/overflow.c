@@ -135,10 +135,20 @@ uint64_t ring_tx_room_now(const struct ring_tx *tx)
  * ---- Receiving ----
  */
 
+/* How many of the bytes from `pos` on were spilled. */
+static uint64_t spilled(const struct ring_rx *rx, uint64_t pos)
+{
+	return unlikely(rx->bells.far) && (int64_t)(rx->spill_pos - pos) > 0 ? rx->spill_pos - pos : 0;
+}
+
 void ring_rx_place(struct ring_rx *rx)
 {
 	const struct ring_area *area;
 
+	if (unlikely(spilled(rx, rx->head_pos))) {
+		rx->moving = true;
+		return;
+	}
 	rx->moving = ahead(rx->last_move, rx->head_pos, rx->area) != 0;
 	area = &rx->area[rx->moving ? RING_SMALL : ring_of(rx->last_move)];
 	rx->data = area->data;
@@ -158,6 +168,8 @@ int ring_rx_moved(struct ring_rx *rx, uint64_t tail, uint64_t moves)
 
 	if (rx->moving)
 		ring_rx_place(rx);
+	if (unlikely(spilled(rx, rx->head_pos)))
+		return moves == rx->moves && pos_within(tail, rx->tail_seen, rx->spill_pos + small) ? 0 : -EPROTO;
 	if (moves == rx->moves) {
 		size = rx->area[ring_of(moves)].mask + 1;
 		at += ahead(rx->last_move, rx->head_pos, rx->area);
@@ -181,12 +193,15 @@ int ring_rx_moved(struct ring_rx *rx, uint64_t tail, uint64_t moves)
 /* Until the last move is behind the head: what is before it lies in the small ring, the rest in the overflow ring. */
 const void *ring_peek_moving(const struct ring_rx *rx, uint64_t pos, size_t *len)
 {
-	uint64_t before = ahead(rx->last_move, pos, rx->area);
-	const struct ring_area *area = &rx->area[before ? RING_SMALL : RING_OVERFLOW];
+	uint64_t before = ahead(rx->last_move, pos, rx->area), spill = spilled(rx, pos);
+	bool small = rx->bells.far ? !spill : before != 0;
+	const struct ring_area *area = &rx->area[small ? RING_SMALL : RING_OVERFLOW];
 	uint64_t straight = area->mask + 1 - (pos & area->mask);
 
 	if (before && before < straight)
 		straight = before;
+	if (spill && spill < straight)
+		straight = spill;
 	if (*len > straight)
 		*len = straight;
 	return area->data + (pos & area->mask);
@@ -222,6 +237,40 @@ void ring_rx_trim(struct ring_rx *rx, int64_t now_ns)
 		rx->trim_after_ns = now_ns + RING_TRIM_EVERY_NS;
 	}
 	peer_publish_u32(&rx->ctl->rx_state.trimming, 0);
+	ring_rx_notify_slow(rx);
+}
+
+/* Three quarters of the small ring are unread, and there is room for them. */
+bool ring_rx_may_spill(const struct ring_rx *rx)
+{
+	uint64_t head = load_unlocked(&rx->head_pos), small = rx->area[RING_SMALL].mask + 1, tail = ring_rx_published(rx);
+
+	return rx->bells.far && tail - ring_rx_freed(rx) >= small - small / 4 && tail - head <= rx->area[RING_OVERFLOW].mask + 1;
+}
+
+/* The head that the engine tells is the place up to which the small ring is free (verbs_head()). */
+void ring_rx_spill(struct ring_rx *rx)
+{
+	const struct ring_area *to = &rx->area[RING_OVERFLOW], *from = &rx->area[RING_SMALL];
+	uint64_t pos, end;
+
+	if (!ring_rx_may_spill(rx) || ring_rx_refresh(rx) < 0 || rx->tail_seen - rx->head_pos > to->mask + 1)
+		return;
+	end = rx->tail_seen;
+	for (pos = rx->head_pos + spilled(rx, rx->head_pos); pos != end;) {
+		uint64_t len = end - pos, left = from->mask + 1 - (pos & from->mask);
+
+		if (len > left)
+			len = left;
+		if (len > to->mask + 1 - (pos & to->mask))
+			len = to->mask + 1 - (pos & to->mask);
+		memcpy(to->data + (pos & to->mask), from->data + (pos & from->mask), len);
+		pos += len;
+	}
+	rx->express_len = 0;
+	store_relaxed(&rx->overflowed, 1);
+	store_unlocked(&rx->spill_pos, end);
+	ring_rx_place(rx);
 	ring_rx_notify_slow(rx);
 }
 

@@ -103,6 +103,7 @@ struct ring_rx {
 	uint64_t express_pos; /* express[] holds the express_len bytes from here on, valid while that is head_pos */
 	uint8_t express_len;
 	bool moving;        /* bytes before the last move are unread, the others lie in the other ring */
+	uint64_t spill_pos; /* far peer: the unread bytes before it lie in the overflow ring, see ring_rx_spill() */
 	_Atomic uint32_t overflowed; /* bytes have come through the overflow ring since it was last trimmed */
 	int64_t trim_after_ns;
 	_Atomic uint32_t streak; /* reads since the last sleep, up to RING_POLLING_AFTER */
@@ -167,6 +168,20 @@ static inline uint64_t ring_rx_bytes(const struct ring_rx *rx)
 	return rx->area[RING_SMALL].mask + rx->area[RING_OVERFLOW].mask + 2;
 }
 
+/* The most that can come without a read: a far sender has no overflow ring. */
+static inline uint64_t ring_rx_comes(const struct ring_rx *rx)
+{
+	return rx->bells.far ? rx->area[RING_SMALL].mask + 1 : ring_rx_bytes(rx);
+}
+
+/* From a far peer: how far its ring is free, since what was before it was taken, or spilled. */
+static inline uint64_t ring_rx_freed(const struct ring_rx *rx)
+{
+	uint64_t head = load_unlocked(&rx->head_pos), spilled = load_unlocked(&rx->spill_pos);
+
+	return (int64_t)(spilled - head) > 0 ? spilled : head;
+}
+
 /* Bytes that ring_tx_overflow() would make room for: 0 if the lane is in its overflow ring, or that is being trimmed. */
 static inline uint64_t ring_tx_spare(const struct ring_tx *tx)
 {
@@ -208,6 +223,13 @@ static inline uint64_t ring_rx_unread(const struct ring_rx *rx)
 {
 	return (ring_rx_published(rx) - load_unlocked(&rx->head_pos)) & TAIL_POS_MASK;
 }
+
+/*
+ * From a far peer, lane's lock held: moves what is unread into the overflow ring, so that the peer may go on. For an end that reads nothing because it is
+ * itself waiting for room, as its peer may be. Nothing where that is full, or too little is unread to be worth it.
+ */
+void ring_rx_spill(struct ring_rx *rx);
+bool ring_rx_may_spill(const struct ring_rx *rx);
 
 static inline bool ring_rx_may_trim(const struct ring_rx *rx)
 {

@@ -141,9 +141,12 @@ static inline uint64_t verbs_tail(const struct verbs_link *v)
 	return v->announced_pos > v->fetched_pos ? v->announced_pos : v->fetched_pos;
 }
 
+/* How far the rx ring is free: what the program has taken, or what was spilled for it. */
 static inline uint64_t verbs_head(const struct verbs_link *v)
 {
-	return peer_read_u64(&v->link->rx.ctl->rx.head_pos);
+	uint64_t head = peer_read_u64(&v->link->rx.ctl->rx.head_pos), spilled = load_unlocked(&v->link->rx.spill_pos);
+
+	return (int64_t)(spilled - head) > 0 ? spilled : head;
 }
 
 /*

@@ -229,7 +229,8 @@ static int make_rings(struct ring_link *link, uint32_t ring_bytes, enum lane_ind
 		return r;
 	sys_close(r);
 	ring_tx_init(&link->tx, segment_front(seg, tx_lane), segment_ctl(seg, tx_lane), segment_ring(seg, tx_lane), NULL, ring_bytes);
-	ring_rx_init(&link->rx, segment_front(seg, rx_lane), segment_ctl(seg, rx_lane), segment_ring(seg, rx_lane), NULL, ring_bytes);
+	ring_rx_init(&link->rx, segment_front(seg, rx_lane), segment_ctl(seg, rx_lane), segment_ring(seg, rx_lane),
+		     segment_overflow(seg, rx_lane), ring_bytes);
 	ring_tie(&link->tx, &link->rx);
 	r = make_bell(&link->rx.bells);
 	if (!r) {

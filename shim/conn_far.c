@@ -13,6 +13,7 @@
 #include "ringbuf/sys.h"
 #include "shim/conn_end.h"
 #include "shim/conn_fin.h"
+#include "shim/conn_lock.h"
 #include "shim/far.h"
 #include "shim/log.h"
 #include "shim/options.h"
@@ -55,6 +56,14 @@ int conn_pump_look(struct conn *c)
 	empty = (conn_rx_on_ring(c) && !conn_rx_avail(c)) ||
 		(conn_tx_on_ring(c) && ring_tx_room_now(&c->link.tx) < ring_tx_low_water(&c->link.tx, SIZE_MAX));
 	return conn_pump_far(c, empty ? VERBS_EMPTY : 0);
+}
+
+void conn_far_make_way(struct conn *c)
+{
+	if (likely(!conn_is_far(c)) || !conn_rx_on_ring(c) || !ring_rx_may_spill(&c->link.rx) || !conn_trylock_rx(c))
+		return;
+	ring_rx_spill(&c->link.rx);
+	lane_unlock(&c->rx.lock);
 }
 
 int conn_far_fd(const struct conn *c)

@@ -35,6 +35,12 @@ static inline bool conn_far_is_orphaned(const struct conn *c)
 /* Pumps, for who is about to say what a connection is ready for, or has nothing to do but to look. */
 int conn_pump_look(struct conn *c);
 
+/*
+ * For who finds no room to send: the peer may be in the same place. What the program has not read makes way for what the peer sends, as in the
+ * receive buffer of a kernel's socket. No rx lock held.
+ */
+void conn_far_make_way(struct conn *c);
+
 /* What a sleep on the connection waits for besides the bells, -1: nothing. Readable: pump(VERBS_RUNG), once disarmed. */
 int conn_far_fd(const struct conn *c);
 

@@ -101,7 +101,7 @@ void conn_fin_left_open(struct conn *c)
 /* More than a ring can be ahead of no head of ours. */
 bool conn_fin_came(struct conn *c, uint64_t pos)
 {
-	if (c->rx.fin_known || pos - c->link.rx.head_pos > ring_rx_bytes(&c->link.rx))
+	if (c->rx.fin_known || pos - ring_rx_freed(&c->link.rx) > ring_rx_comes(&c->link.rx))
 		return false;
 	c->rx.fin_pos = pos;
 	c->rx.fin_known = 1;

@@ -293,7 +293,7 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 	if (kernel & POLLHUP && conn_tx_on_ring(c))
 		conn_receiver_goes(c);
 	if (conn_rx_on_ring(c)) {
-		size_t low = (size_t)load_relaxed(&c->rcv_lowat), most = ring_rx_bytes(&c->link.rx) / 2;
+		size_t low = (size_t)load_relaxed(&c->rcv_lowat), most = ring_rx_comes(&c->link.rx) / 2;
 
 		if (conn_rx_avail(c) >= (low < most ? low : most) || conn_rx_ended(c) || load_relaxed(&c->rx.shut))
 			ready |= want & READ_EVENTS;
@@ -325,6 +325,7 @@ static bool arm_tx(struct conn *c)
 {
 	if (!conn_tx_on_ring(c) || conn_far_is_dead(c))
 		return ring_tx_sleep_begin_words(&c->link.tx);
+	conn_far_make_way(c);
 	/* Nobody sleeps for room in a full ring while the overflow ring is there: the next send takes to that. */
 	return ring_tx_spare(&c->link.tx) || ring_tx_sleep_begin(&c->link.tx, SIZE_MAX);
 }

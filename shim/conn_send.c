@@ -162,6 +162,8 @@ static ssize_t give(struct conn *c, int fd, const struct iov_walk *w, bool patie
 		if (unlikely(more < 0))
 			return more;
 		n += more;
+		if ((size_t)n < w->left)
+			conn_far_make_way(c);
 	}
 	if (ring_tx_overflow(&c->link.tx)) {
 		iov_skip(&rest, (size_t)n);

@@ -298,6 +298,104 @@ static void who_receives_by_tcp_hears_of_what_a_ring_has_lost(void **state)
 	bench_close_far(&b);
 }
 
+#define MUCH (UINT64_C(3) << 20)
+
+static void write_some(struct conn *c, int fd, uint64_t *sent)
+{
+	uint8_t bytes[10007];
+	size_t len = MUCH - *sent < sizeof(bytes) ? (size_t)(MUCH - *sent) : sizeof(bytes);
+	ssize_t n;
+
+	for (size_t i = 0; i < len; i++)
+		bytes[i] = byte_at(*sent + i);
+	n = conn_send(c, fd, bytes, len, MSG_DONTWAIT);
+	*sent += n > 0 ? (uint64_t)n : 0;
+}
+
+static void read_all(struct conn *c, int fd)
+{
+	uint8_t bytes[5003];
+	ssize_t n;
+
+	for (uint64_t got = 0; got < MUCH; got += (uint64_t)n) {
+		n = conn_recv(c, fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+		assert_true(n > 0);
+		for (ssize_t i = 0; i < n; i++)
+			assert_int_equal(bytes[i], byte_at(got + (uint64_t)i));
+	}
+	assert_int_equal(conn_recv(c, fd, bytes, sizeof(bytes), MSG_DONTWAIT), -EAGAIN);
+}
+
+/* As the kernel's sockets let them: twelve rings in each direction. */
+static void both_ends_may_write_much_before_they_read(void **state)
+{
+	struct bench b = open_far();
+
+	for (int round = 0; round < 3; round++) {
+		uint64_t sent_a = 0, sent_b = 0;
+
+		for (int turns = 0; (sent_a < MUCH || sent_b < MUCH) && turns < 100000; turns++) {
+			if (sent_a < MUCH)
+				write_some(b.a, b.a_fd, &sent_a);
+			if (sent_b < MUCH)
+				write_some(b.b, b.b_fd, &sent_b);
+			/* Who has written all waits for room no more, but may for its answer. */
+			conn_far_make_way(b.a);
+			conn_far_make_way(b.b);
+		}
+		assert_int_equal(sent_a, MUCH);
+		assert_int_equal(sent_b, MUCH);
+		assert_int_equal(conn_inq(b.a, b.a_fd), MUCH);
+		read_all(b.a, b.a_fd);
+		read_all(b.b, b.b_fd);
+	}
+	bench_close_far(&b);
+}
+
+struct writer {
+	struct conn *c;
+	int fd;
+};
+
+static uint8_t much[1 << 20];
+
+static void *write_then_read(void *arg)
+{
+	static const size_t len = sizeof(much);
+	struct writer *w = arg;
+	uint8_t bytes[CHUNK];
+	size_t got = 0;
+
+	if (conn_send(w->c, w->fd, much, len, MSG_NOSIGNAL) != (ssize_t)len)
+		return NULL;
+	while (got < len) {
+		ssize_t n = conn_recv(w->c, w->fd, bytes, sizeof(bytes), 0);
+
+		if (n <= 0)
+			return NULL;
+		got += (size_t)n;
+	}
+	return w;
+}
+
+static void two_that_write_a_megabyte_each_before_they_read_do_not_hang(void **state)
+{
+	struct bench b = open_far();
+	struct writer ends[2] = { { b.a, b.a_fd }, { b.b, b.b_fd } };
+	pthread_t threads[2];
+	void *result;
+
+	conn_set_nonblock(b.a, false);
+	conn_set_nonblock(b.b, false);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, write_then_read, &ends[i]), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(pthread_join(threads[i], &result), 0);
+		assert_ptr_equal(result, &ends[i]);
+	}
+	bench_close_far(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -312,6 +410,8 @@ int main(void)
 		cmocka_unit_test(who_receives_by_tcp_hears_of_what_a_ring_has_lost),
 		cmocka_unit_test(a_sleeping_receiver_is_woken),
 		cmocka_unit_test(a_sleeping_sender_is_woken),
+		cmocka_unit_test(both_ends_may_write_much_before_they_read),
+		cmocka_unit_test(two_that_write_a_megabyte_each_before_they_read_do_not_hang),
 	};
 
 	alarm(50);
