@@ -77,12 +77,16 @@ static void never_due(struct conn *c, enum nego_phase phase)
 	c->nego.due_bytes = NEGO_NEVER;
 }
 
-/* Out of steps, and out of time too? */
+/*
+ * Out of steps, and out of time too? Between hosts the time is the user's: opening the libraries for the first time and rdma_cm's round
+ * trips take as long as they take there, and fast talkers are through any number of steps before.
+ */
 static bool spent(const struct nego_part *np)
 {
 	const struct patience *p = np->phase == NEGO_IDLE || np->remote ? &patience_idle : &patience_holding;
+	uint64_t ns = np->remote ? options.patience_ms * UINT64_C(1000000) : p->ns;
 
-	return np->attempts >= p->steps && coarse_ns() - np->first_ns >= p->ns;
+	return np->attempts >= p->steps && coarse_ns() - np->first_ns >= ns;
 }
 
 /* An attempt that a forked parent had under way and can no longer finish is begun anew by the one holder that is left. */

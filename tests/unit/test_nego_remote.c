@@ -161,6 +161,25 @@ static void nobody_who_listens_is_dialled_again(void **state)
 	remote_close();
 }
 
+/* However fast the calls come, until RINGWAY_PATIENCE is over. */
+static void a_peer_is_looked_for_as_long_as_the_user_says(void **state)
+{
+	unsigned said = options.patience_ms;
+
+	remote_open(V4);
+	options.patience_ms = 600000;
+	for (int i = 0; i < 40; i++)
+		poke_acceptor();
+	bench.acceptor.nego.first_ns -= UINT64_C(500000000000);
+	poke_acceptor();
+	assert_int_equal(seen.pins, 0);
+	bench.acceptor.nego.first_ns -= UINT64_C(100000000000);
+	poke_acceptor();
+	assert_pinned(&bench.acceptor, REASON_PEER_SILENT);
+	options.patience_ms = said;
+	remote_close();
+}
+
 /* ---- strangers ----------------------------------------------------------------------------------------------------- */
 
 struct stranger {
@@ -446,6 +465,7 @@ int main(void)
 		cmocka_unit_test(without_a_device_it_stays_on_tcp),
 		cmocka_unit_test(memory_that_cannot_be_pinned_is_named),
 		cmocka_unit_test(nobody_who_listens_is_dialled_again),
+		cmocka_unit_test(a_peer_is_looked_for_as_long_as_the_user_says),
 		cmocka_unit_test(a_stranger_is_turned_away_and_the_offer_stands),
 		cmocka_unit_test(too_many_strangers_end_the_offer),
 		cmocka_unit_test(a_ring_of_a_gigabyte_is_refused),
