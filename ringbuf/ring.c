@@ -1,11 +1,37 @@
 /* SPDX-License-Identifier: MIT */
 /* The ring's cold half: starting at position 0, taking over from a dead holder, reading the peer's position. */
 #include "ringbuf/ring.h"
+#include "ringbuf/sys.h"
 
 static void bells_init(struct ring_bells *bells)
 {
 	memset(bells, 0, sizeof(*bells));
 	bells->bell_fd = -1;
+}
+
+static int bell_make(struct ring_bells *bells)
+{
+	int r = bell_key(&bells->own.key);
+
+	if (r < 0)
+		return r;
+	r = bell_create(bells->own.key, &bells->own.port);
+	if (r < 0)
+		return r;
+	bells->bell_fd = r;
+	return 0;
+}
+
+int ring_make_bells(struct ring_tx *tx, struct ring_rx *rx)
+{
+	int r = bell_make(&rx->bells);
+
+	if (r < 0)
+		return r;
+	r = bell_make(&tx->bells);
+	if (r < 0)
+		sys_close(rx->bells.bell_fd);
+	return r;
 }
 
 static void areas_init(struct ring_area area[NR_RINGS], void *data, void *overflow, uint32_t ring_bytes)

@@ -124,6 +124,8 @@ void ring_rx_init(struct ring_rx *rx, struct lane_front *front, struct lane_ctl 
 		  uint32_t ring_bytes);
 
 void ring_tie(struct ring_tx *tx, struct ring_rx *rx);
+/* The bells of an end's two lanes, both or none: 0 or -errno. */
+int ring_make_bells(struct ring_tx *tx, struct ring_rx *rx);
 
 /*
  * After a holder of the lane died in the middle: publishes our truth again and rings the peer's bell, whatever its wake word

@@ -6,19 +6,6 @@
 #include "ringbuf/shm.h"
 #include "ringbuf/sys.h"
 
-static int make_bell(struct ring_bells *bells)
-{
-	int ret = bell_key(&bells->own.key);
-
-	if (ret < 0)
-		return ret;
-	ret = bell_create(bells->own.key, &bells->own.port);
-	if (ret < 0)
-		return ret;
-	bells->bell_fd = ret;
-	return 0;
-}
-
 /* The end whose bytes go through `tx_lane`. On failure nothing is left open or mapped. */
 static int set_up(struct ring_link *link, enum lane_index tx_lane, struct link_bells *own)
 {
@@ -31,22 +18,15 @@ static int set_up(struct ring_link *link, enum lane_index tx_lane, struct link_b
 	ring_rx_init(&link->rx, segment_front(seg, rx_lane), segment_ctl(seg, rx_lane), segment_ring(seg, rx_lane),
 		     segment_overflow(seg, rx_lane), seg->ring_bytes);
 	ring_tie(&link->tx, &link->rx);
-	ret = make_bell(&link->rx.bells);
-	if (ret < 0)
-		goto unmap;
-	ret = make_bell(&link->tx.bells);
-	if (ret < 0)
-		goto close_rx_bell;
+	ret = ring_make_bells(&link->tx, &link->rx);
+	if (ret < 0) {
+		segment_close(&link->segment);
+		return ret;
+	}
 	own->data = link->rx.bells.own;
 	own->room = link->tx.bells.own;
 	link->ops = &shm_transport;
 	return 0;
-
-close_rx_bell:
-	sys_close(link->rx.bells.bell_fd);
-unmap:
-	segment_close(&link->segment);
-	return ret;
 }
 
 int shm_create(struct ring_link *link, uint32_t ring_bytes, struct link_bells *own)

@@ -84,19 +84,6 @@ void verbs_hide_device(struct ibv_context *context)
 	}
 }
 
-static int make_bell(struct ring_bells *bells)
-{
-	int r = bell_key(&bells->own.key);
-
-	if (r < 0)
-		return r;
-	r = bell_create(bells->own.key, &bells->own.port);
-	if (r < 0)
-		return r;
-	bells->bell_fd = r;
-	return 0;
-}
-
 static void *private_pages(size_t bytes)
 {
 	long base = sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -232,12 +219,7 @@ static int make_rings(struct ring_link *link, uint32_t ring_bytes, enum lane_ind
 	ring_rx_init(&link->rx, segment_front(seg, rx_lane), segment_ctl(seg, rx_lane), segment_ring(seg, rx_lane),
 		     segment_overflow(seg, rx_lane), ring_bytes);
 	ring_tie(&link->tx, &link->rx);
-	r = make_bell(&link->rx.bells);
-	if (!r) {
-		r = make_bell(&link->tx.bells);
-		if (r < 0)
-			sys_close(link->rx.bells.bell_fd);
-	}
+	r = ring_make_bells(&link->tx, &link->rx);
 	if (r < 0)
 		segment_close(&link->segment);
 	return r;

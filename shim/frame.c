@@ -3,19 +3,9 @@
 
 #include <string.h>
 
+#include "shim/le.h"
+
 #define FRAME_MAGIC 0x31465752u
-
-static void put_le32(uint8_t *to, uint32_t v)
-{
-	for (int i = 0; i < 4; i++)
-		to[i] = (uint8_t)(v >> (8 * i));
-}
-
-static void put_le64(uint8_t *to, uint64_t v)
-{
-	for (int i = 0; i < 8; i++)
-		to[i] = (uint8_t)(v >> (8 * i));
-}
 
 /* One round that spreads every input bit over the word; the constants are odd and have about half of their bits set. */
 uint64_t frame_mix(uint64_t state, uint64_t word)
@@ -36,20 +26,11 @@ void frame_make(uint8_t out[FRAME_SIZE], enum frame_type type, const uint64_t se
 		h = frame_mix(h, sender_nonce[1 - half]);
 		h = frame_mix(h, receiver_nonce[half]);
 		h = frame_mix(h, receiver_nonce[1 - half]);
-		put_le64(out + 16 + 8 * half, frame_mix(h, pos));
+		put_le(out + 16 + 8 * half, frame_mix(h, pos), 8);
 	}
-	put_le32(out, FRAME_MAGIC);
-	put_le32(out + 4, (uint32_t)type);
-	put_le64(out + 8, pos);
-}
-
-static uint64_t get_le(const uint8_t *from, unsigned bytes)
-{
-	uint64_t v = 0;
-
-	for (unsigned i = 0; i < bytes; i++)
-		v |= (uint64_t)from[i] << (8 * i);
-	return v;
+	put_le(out, FRAME_MAGIC, 4);
+	put_le(out + 4, (uint64_t)type, 4);
+	put_le(out + 8, pos, 8);
 }
 
 uint32_t frame_type_of(const uint8_t *bytes, size_t len)

@@ -9,6 +9,8 @@
 #include <netinet/in.h>
 #include <string.h>
 
+#include "shim/le.h"
+
 enum { TYPE_HELLO = 1, TYPE_VERDICT = 2 };
 
 enum { OFF_MAGIC = 0, OFF_VERSION = 4, OFF_TYPE = 6, OFF_LENGTH = 8, OFF_RESERVED = 12 };
@@ -37,21 +39,6 @@ enum {
 	VERDICT_READ = 64,
 	VERDICT_RESERVED_2 = 72,
 };
-
-static void put_le(uint8_t *p, uint64_t v, unsigned int bytes)
-{
-	for (unsigned int i = 0; i < bytes; i++)
-		p[i] = (uint8_t)(v >> (8 * i));
-}
-
-static uint64_t get_le(const uint8_t *p, unsigned int bytes)
-{
-	uint64_t v = 0;
-
-	for (unsigned int i = 0; i < bytes; i++)
-		v |= (uint64_t)p[i] << (8 * i);
-	return v;
-}
 
 static bool all_zero(const uint8_t *p, size_t len)
 {

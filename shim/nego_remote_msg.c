@@ -10,6 +10,7 @@
 
 #include "ringbuf/layout.h"
 #include "shim/frame.h"
+#include "shim/le.h"
 
 #define REMOTE_MAGIC 0x31565752u
 
@@ -29,21 +30,6 @@ enum {
 	OFF_RECEIVES = 50,
 	OFF_RESERVED = 52,
 };
-
-static void put_le(uint8_t *p, uint64_t v, unsigned int bytes)
-{
-	for (unsigned int i = 0; i < bytes; i++)
-		p[i] = (uint8_t)(v >> (8 * i));
-}
-
-static uint64_t get_le(const uint8_t *p, unsigned int bytes)
-{
-	uint64_t v = 0;
-
-	for (unsigned int i = 0; i < bytes; i++)
-		v |= (uint64_t)p[i] << (8 * i);
-	return v;
-}
 
 static uint32_t check_of(const struct nego_tuple *t, const uint64_t nonce[2])
 {

@@ -169,9 +169,20 @@ struct bench bench_open(void)
 	return b;
 }
 
-void bench_link(struct bench *b)
+void bench_agree(struct bench *b)
 {
 	static const uint64_t nonce_a[2] = { 0x1111, 0x2222 }, nonce_b[2] = { 0x3333, 0x4444 };
+
+	assert_int_equal(conn_trylock_both(b->a), 0);
+	conn_linked(b->a, nonce_a, nonce_b);
+	conn_unlock_both(b->a);
+	assert_int_equal(conn_trylock_both(b->b), 0);
+	conn_linked(b->b, nonce_b, nonce_a);
+	conn_unlock_both(b->b);
+}
+
+void bench_link(struct bench *b)
+{
 	struct link_bells bells_a, bells_b;
 	int fd = shm_create(&b->b->link, RING_BYTES, &bells_b);
 
@@ -180,12 +191,7 @@ void bench_link(struct bench *b)
 	close(fd);
 	shm_meet(&b->a->link, &bells_b);
 	shm_meet(&b->b->link, &bells_a);
-	assert_int_equal(conn_trylock_both(b->a), 0);
-	conn_linked(b->a, nonce_a, nonce_b);
-	conn_unlock_both(b->a);
-	assert_int_equal(conn_trylock_both(b->b), 0);
-	conn_linked(b->b, nonce_b, nonce_a);
-	conn_unlock_both(b->b);
+	bench_agree(b);
 }
 
 void bench_switch(struct bench *b)

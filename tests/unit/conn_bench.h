@@ -33,6 +33,8 @@ int bench_setup_group(void **state);
 
 /* Both non-blocking, so that no test can hang. */
 struct bench bench_open(void);
+/* The last step of a rendezvous, for links that are made. */
+void bench_agree(struct bench *b);
 /* The rendezvous, as if it had succeeded. */
 void bench_link(struct bench *b);
 /* Exchanges a byte each way until both lanes are on the ring. */

@@ -11,18 +11,12 @@ void bench_link_far(struct bench *b)
 
 void bench_link_far_of(struct bench *b, uint32_t ring_bytes)
 {
-	static const uint64_t nonce_a[2] = { 0x1111, 0x2222 }, nonce_b[2] = { 0x3333, 0x4444 };
 	struct verbs_memory of_a, of_b;
 
 	fake_reset();
 	far_engine = verbs;
 	far_join(&b->b->link, &of_b, &b->a->link, &of_a, ring_bytes);
-	assert_int_equal(conn_trylock_both(b->a), 0);
-	conn_linked(b->a, nonce_a, nonce_b);
-	conn_unlock_both(b->a);
-	assert_int_equal(conn_trylock_both(b->b), 0);
-	conn_linked(b->b, nonce_b, nonce_a);
-	conn_unlock_both(b->b);
+	bench_agree(b);
 }
 
 void bench_close_far(struct bench *b)
