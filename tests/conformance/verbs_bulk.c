@@ -3,8 +3,8 @@
  * Steps that move much: how the bytes fall into calls depends on the moment, so only totals and sums are told.
  * fill and drain tell the amount to the director alone, since buffers differ between TCP and a ring.
  */
+#include <linux/tcp.h> /* libc's struct tcp_info ends before the peer's window */
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -219,22 +219,29 @@ void verb_pong(struct actor *a, int argc, char **argv)
 	say(a, "= ok");
 }
 
-enum { FULL_MS = 20, FULL_ROUNDS = 200 };
+enum { FULL_MS = 20, FULL_ROUNDS = 200, SETTLE_MS = 3000 };
 
-/* Acknowledgements still to come would make room a little later. True when there is room again. */
-static bool has_room_again(int fd)
+/*
+ * Nothing will make room any more: all that was sent is acknowledged, and the peer's window is closed. One that is open, but too little for the
+ * next segment, is only used when the kernel's persist timer says so, after 200 ms or more, and that makes room.
+ */
+static bool kernel_has_settled(int fd)
+{
+	struct tcp_info info = {0};
+	socklen_t len = sizeof(info);
+
+	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len))
+		return true;
+	return !info.tcpi_unacked && (!info.tcpi_notsent_bytes || !info.tcpi_snd_wnd);
+}
+
+static bool stays_full(int fd)
 {
 	struct pollfd p = {.fd = fd, .events = POLLOUT};
 
-	for (int tries = 0; tries < 100; tries++) {
-		struct tcp_info info = {0};
-		socklen_t len = sizeof(info);
-
-		if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) || !info.tcpi_unacked)
-			break;
+	for (int ms = 0; ms < SETTLE_MS && !kernel_has_settled(fd); ms++)
 		poll(NULL, 0, 1);
-	}
-	return poll(&p, 1, FULL_MS) > 0 && p.revents == POLLOUT;
+	return poll(&p, 1, FULL_MS) == 0;
 }
 
 void verb_fill(struct actor *a, int argc, char **argv)
@@ -243,8 +250,8 @@ void verb_fill(struct actor *a, int argc, char **argv)
 	enum { CHUNK = 10000 };
 	uint64_t total = 0, before;
 	uint32_t sum = BYTES_SUM_START;
+	bool settled = false;
 	ssize_t moved;
-	bool room;
 	int error;
 
 	/* The pattern of later sends must not depend on how much went in here: sent_pos stays. */
@@ -259,9 +266,10 @@ void verb_fill(struct actor *a, int argc, char **argv)
 			total += (uint64_t)moved;
 		}
 		error = errno;
-		room = error == EAGAIN && has_room_again(n->fd);
-		if (error != EAGAIN || (!room && total == before))
+		/* Room for less than what is worth a POLLOUT is found by the next round. */
+		if (error != EAGAIN || (settled && total == before))
 			break;
+		settled = stays_full(n->fd);
 	}
 	errno = error;
 	say_result(a, moved);
