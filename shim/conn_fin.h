@@ -9,6 +9,7 @@
 
 #include "ringbuf/stats.h"
 #include "shim/conn.h"
+#include "shim/far.h"
 
 /*
  * Tx lock held, the kernel's shutdown or close follows: waits until the peer's device has every byte, then writes the frame. Nothing is done where the
@@ -32,6 +33,16 @@ enum fin_sight {
 };
 /* The kernel has told the end of the stream: has it all come? Rx lock held. */
 enum fin_sight conn_fin_sight(struct conn *c);
+
+/*
+ * The peer has told its end, bytes before it are missing, and the link lives: they may take long, or be a lie. The kernel's socket is at its end all the
+ * while, which is no news, and is not to be told before they have come. A few loads, no lock.
+ */
+static inline bool conn_fin_awaited(const struct conn *c)
+{
+	return conn_is_far(c) && unlikely(c->rx.fin_known) && load_relaxed(&((struct conn *)c)->rx.state) == RX_RING &&
+	       ring_rx_published(&c->link.rx) != (c->rx.fin_pos & TAIL_POS_MASK);
+}
 
 /* Bytes are lost, or may be: the program sees a reset, once what has arrived is read. Rx lock held. */
 void conn_cut(struct conn *c, int fd, enum reason why);

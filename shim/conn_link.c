@@ -13,6 +13,7 @@
 #include "shim/conn_lock.h"
 #include "shim/conn_end.h"
 #include "shim/conn_far.h"
+#include "shim/conn_fin.h"
 #include "shim/log.h"
 #include "shim/ready.h"
 #include "shim/switch.h"
@@ -266,7 +267,7 @@ short conn_kernel_events(const struct conn *c, short want)
 		events &= ~WRITE_EVENTS;
 	if (conn_rx_on_ring(c)) {
 		/* Once the end was noticed the socket is readable for ever, and says nothing new. */
-		if (load_relaxed(&((struct conn *)c)->rx.state) == RX_ENDED)
+		if (load_relaxed(&((struct conn *)c)->rx.state) == RX_ENDED || conn_fin_awaited(c))
 			events &= ~READ_EVENTS;
 		else
 			events |= POLLIN;
@@ -289,6 +290,11 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 		conn_peer_ended(c);
 	if (kernel & (POLLIN | POLLRDHUP | POLLHUP | POLLERR) || conn_rx_attention(c) || unlooked(c) || conn_far_is_dead(c))
 		conn_frames_try(c, fd);
+	/* On TCP the end would come behind the bytes. */
+	if (unlikely(conn_fin_awaited(c)) && !(kernel & POLLERR)) {
+		kernel &= ~(READ_EVENTS | POLLRDHUP | POLLHUP);
+		ready &= ~(POLLRDHUP | POLLHUP);
+	}
 	/* The kernel's send would fail: so shall ours, whatever room there is. */
 	if (kernel & POLLHUP && conn_tx_on_ring(c))
 		conn_receiver_goes(c);

@@ -170,7 +170,7 @@ static ssize_t take_plain(struct conn *c, int fd, const struct iov_walk *w, size
 static bool wants_look(struct conn *c)
 {
 	conn_take_rx_attention(c);
-	return load_relaxed(&c->rx.told_end) || load_relaxed(&c->rx.shut) || conn_far_is_dead(c) ||
+	return load_relaxed(&c->rx.told_end) || load_relaxed(&c->rx.shut) || unlikely(c->rx.fin_known) || conn_far_is_dead(c) ||
 	       load_relaxed(&c->rx.looks_skipped) >= LOOK_EVERY;
 }
 

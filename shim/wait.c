@@ -19,6 +19,7 @@
 #include "shim/conn.h"
 #include "shim/conn_end.h"
 #include "shim/conn_far.h"
+#include "shim/conn_fin.h"
 #include "shim/conn_holders.h"
 #include "shim/conn_probe.h"
 #include "shim/nego.h"
@@ -75,7 +76,7 @@ static short kernel_events(struct conn *c, enum wait_for what, int64_t *limit_ns
 	if (*limit_ns == PROBE_NOT_NEEDED)
 		*limit_ns = WAIT_FOREVER;
 	if (what == WAIT_RX)
-		return POLLIN;
+		return conn_fin_awaited(c) ? 0 : POLLIN;
 	*limit_ns = conn_far_patience(c);
 	if (!conn_tx_on_ring(c))
 		return POLLOUT;
@@ -194,6 +195,9 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 	int err = errno, nr, interrupted_by;
 
 	p[OWN] = (struct pollfd){ .fd = fd, .events = kernel_events(c, what, &limit_ns) };
+	/* With both directions shut it hangs up, asked or not. */
+	if (what == WAIT_RX && unlikely(conn_fin_awaited(c)) && load_relaxed(&c->tx.shut))
+		p[OWN].fd = -1;
 	p[BELL] = (struct pollfd){ .fd = conn_bell_fd(c, what == WAIT_RX ? POLLIN : POLLOUT), .events = POLLIN };
 	p[NEGO] = (struct pollfd){ .fd = nego_wait_fd(c), .events = POLLIN };
 	p[RELATIVES] = (struct pollfd){ .fd = conn_relatives_fd(c), .events = POLLIN };

@@ -3,6 +3,7 @@
 #include "tests/unit/far_bench.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 #include "shim/far.h"
 #include "shim/frame.h"
 #include "shim/options.h"
+#include "shim/real.h"
 
 static struct bench open_switched(void)
 {
@@ -276,6 +278,68 @@ static void a_child_without_the_link_resets_nobody(void **state)
 	bench_close_far(&b);
 }
 
+static unsigned nr_sleeps;
+
+static int sleep_and_count(struct pollfd *fds, nfds_t nr, const struct timespec *timeout, const sigset_t *mask)
+{
+	nr_sleeps++;
+	return ppoll(fds, nr, timeout, mask);
+}
+
+/* The kernel's socket is at its end from now on, and says so at each look. */
+static void say_end(struct bench *b, uint64_t pos)
+{
+	uint8_t frame[FRAME_SIZE];
+
+	frame_make(frame, FRAME_FIN, b->a->nonce, b->a->peer_nonce, pos);
+	assert_int_equal(send(b->a_fd, frame, FRAME_SIZE, 0), FRAME_SIZE);
+	assert_int_equal(shutdown(b->a_fd, SHUT_WR), 0);
+}
+
+static void who_waits_for_bytes_before_an_end_sleeps(void **state)
+{
+	for (int shut = 0; shut < 2; shut++) {
+		int (*ppoll_before)(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *) = real_ppoll;
+		struct bench b = open_switched();
+		char byte;
+
+		if (shut)
+			assert_int_equal(conn_shutdown(b.b, b.b_fd, SHUT_WR), 0);
+		say_end(&b, b.a->link.tx.tail_pos + 100);
+		real_ppoll = sleep_and_count;
+		nr_sleeps = 0;
+		conn_set_nonblock(b.b, false);
+		store_relaxed(&b.b->rcv_timeout_ns, 50000000);
+		assert_int_equal(conn_recv(b.b, b.b_fd, &byte, 1, 0), -EAGAIN);
+		real_ppoll = ppoll_before;
+		/* One finds the frame, one the end, one the time over. */
+		assert_in_range(nr_sleeps, 1, 3);
+		bench_close_far(&b);
+	}
+}
+
+/* Nor is a wait told of it: on TCP it would come behind the bytes. */
+static void an_end_before_its_bytes_is_not_told(void **state)
+{
+	const short end = POLLIN | POLLRDHUP, hung = end | POLLHUP;
+	struct bench b = open_switched();
+
+	fake.by_hand = true;
+	assert_sends(b.a, b.a_fd, "on its way");
+	say_end(&b, b.a->link.tx.tail_pos);
+	assert_int_equal(conn_ready(b.b, b.b_fd, end, end), 0);
+	assert_int_equal(conn_kernel_events(b.b, POLLIN), 0);
+	assert_int_equal(conn_ready(b.b, b.b_fd, end, hung), 0);
+	fake.by_hand = false;
+	fake_settle();
+	far_pump(b.b, VERBS_EMPTY);
+	assert_int_equal(conn_kernel_events(b.b, POLLIN), POLLIN);
+	assert_int_equal(conn_ready(b.b, b.b_fd, end, end), end);
+	assert_gets(b.b, b.b_fd, "on its way");
+	assert_int_equal(end_of(b.b, b.b_fd), 0);
+	bench_close_far(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -293,6 +357,8 @@ int main(void)
 		cmocka_unit_test(a_child_without_the_link_resets_nobody),
 		cmocka_unit_test(an_end_too_far_off_is_a_lie),
 		cmocka_unit_test(an_end_is_understood_however_it_is_cut),
+		cmocka_unit_test(who_waits_for_bytes_before_an_end_sleeps),
+		cmocka_unit_test(an_end_before_its_bytes_is_not_told),
 	};
 
 	return cmocka_run_group_tests_name("far_ends", tests, bench_setup_group, NULL);
