@@ -31,7 +31,7 @@ static inline struct conn *conn_of(int fd)
 			if (n_ > 0 && (counts) && \
 			    unlikely(plain_count(&(c)->lane.tcp_bytes, (uint64_t)n_, lane_is_alone(load_relaxed(&(c)->shared))))) \
 				conn_tell_stats(c, fd); \
-			return n_; \
+			return plain_end(c, n_); \
 		} \
 	} while (0)
 

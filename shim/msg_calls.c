@@ -217,8 +217,8 @@ static ssize_t plain_recvmmsg(struct conn *c, int fd, enum plain_pass pass, stru
 
 	for (int i = 0; i < got; i++)
 		bytes += msgs[i].msg_len;
-	plain_rx_leave(c, fd, pass, bytes, flags);
-	return got;
+	bytes = plain_rx_leave(c, fd, pass, bytes, flags);
+	return bytes < 0 ? -1 : got;
 }
 
 /* The kernel asks for the socket's error before it takes the first message, and forgets it by that. */

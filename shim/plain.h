@@ -11,6 +11,7 @@
  * count too high: the lane then stays on TCP.
  */
 
+#include <errno.h>
 #include <sys/socket.h>
 
 #include "shim/conn.h"
@@ -97,6 +98,23 @@ static inline void plain_leave(struct conn *c, int fd, enum plain_pass pass, ssi
 		conn_tell_stats(c, fd);
 }
 
+/*
+ * A call on a lane that stays on TCP has come to the end of the stream, as the libc call. If the end is one that we made, because the other
+ * lane was lost, it is the reset that it stands for.
+ */
+static inline ssize_t plain_end(struct conn *c, ssize_t n)
+{
+	int err;
+
+	if (likely(n != 0) || likely(!load_relaxed(&c->rx.pending_errno)))
+		return n;
+	err = exchange(&c->rx.pending_errno, 0);
+	if (!err)
+		return 0;
+	errno = err;
+	return -1;
+}
+
 static inline enum plain_pass plain_rx_enter(struct conn *c)
 {
 	return plain_enter(c, &c->rx.mode, &c->rx.in_calls);
@@ -105,7 +123,7 @@ static inline enum plain_pass plain_rx_enter(struct conn *c)
 static inline ssize_t plain_rx_leave(struct conn *c, int fd, enum plain_pass pass, ssize_t n, int flags)
 {
 	plain_leave(c, fd, pass, flags & PLAIN_NO_BYTES ? 0 : n, &c->rx.in_calls, &c->rx.tcp_bytes, &c->rx.calls);
-	return n;
+	return plain_end(c, n);
 }
 
 static inline enum plain_pass plain_tx_enter(struct conn *c)

@@ -10,9 +10,12 @@
 #include <unistd.h>
 
 #include "ringbuf/sys.h"
+#include "ringbuf/verbs_engine.h"
+#include "shim/conn_far.h"
 #include "shim/far.h"
 #include "shim/frame.h"
 #include "shim/options.h"
+#include "shim/plain.h"
 #include "shim/real.h"
 
 static struct bench open_switched(void)
@@ -141,8 +144,8 @@ static void a_close_that_is_to_reset_tells_no_end(void **state)
 	bench_close_far(&b);
 }
 
-/* One lane of each on TCP: there a kernel's end would be an end. */
-static void a_lane_on_tcp_is_reset_with_the_other(void **state)
+/* a sends by a ring, b by TCP. */
+static struct bench open_half_switched(void)
 {
 	struct bench b = bench_open();
 	char byte;
@@ -154,10 +157,56 @@ static void a_lane_on_tcp_is_reset_with_the_other(void **state)
 		assert_int_equal(end_of(b.a, b.a_fd), -EAGAIN);
 	}
 	assert_true(conn_tx_on_ring(b.a) && conn_rx_on_ring(b.b) && !conn_tx_on_ring(b.b));
+	return b;
+}
+
+/* One lane of each on TCP: there a kernel's end would be an end. */
+static void a_lane_on_tcp_is_reset_with_the_other(void **state)
+{
+	struct bench b = open_half_switched();
+
 	/* a's stream ends without a word: b is reset, and a must not read an end. */
 	assert_int_equal(shutdown(b.a_fd, SHUT_WR), 0);
 	assert_int_equal(end_of(b.b, b.b_fd), -ECONNRESET);
 	assert_int_equal(end_of(b.a, b.a_fd), -ECONNRESET);
+	bench_close_far(&b);
+}
+
+/* The wrapper's way of a lane that stays on TCP. */
+static ssize_t plain_recv(struct conn *c, int fd, char *buf, size_t len)
+{
+	enum plain_pass pass = plain_rx_enter(c);
+
+	assert_int_equal(pass, PASS_COUNT);
+	return plain_rx_leave(c, fd, pass, recv(fd, buf, len, 0), 0);
+}
+
+/* What had come by TCP is still read; then there is no end. */
+static void a_lane_that_stays_on_tcp_sees_the_reset_of_the_other(void **state)
+{
+	struct bench b = open_half_switched();
+	char got[8];
+
+	conn_pin(b.b, REASON_COUNT_MISMATCH);
+	assert_int_equal(end_of(b.a, b.a_fd), -EAGAIN);
+	conn_pin(b.a, REASON_COUNT_MISMATCH);
+	assert_int_equal(send(b.b_fd, "last", 4, 0), 4);
+	fake.by_hand = true;
+	assert_sends(b.a, b.a_fd, "lost");
+	fake_fail(engine_of(&b.a->link)->qp, IBV_WC_RETRY_EXC_ERR);
+	fake.by_hand = false;
+	fake_settle();
+	options.patience_ms = 0;
+	far_pump(b.a, VERBS_RUNG);
+	conn_pump_far(b.a, 0);
+	conn_frames_try(b.a, b.a_fd);
+	options.patience_ms = 1000;
+	assert_int_equal(plain_recv(b.a, b.a_fd, got, sizeof(got)), 4);
+	errno = 0;
+	assert_int_equal(plain_recv(b.a, b.a_fd, got, sizeof(got)), -1);
+	assert_int_equal(errno, ECONNRESET);
+	assert_int_equal(plain_recv(b.a, b.a_fd, got, sizeof(got)), 0);
+	assert_int_equal(conn_send(b.a, b.a_fd, "x", 1, MSG_NOSIGNAL), -EPIPE);
 	bench_close_far(&b);
 }
 
@@ -351,6 +400,7 @@ int main(void)
 		cmocka_unit_test(what_is_left_unread_makes_a_reset),
 		cmocka_unit_test(a_close_that_is_to_reset_tells_no_end),
 		cmocka_unit_test(a_lane_on_tcp_is_reset_with_the_other),
+		cmocka_unit_test(a_lane_that_stays_on_tcp_sees_the_reset_of_the_other),
 		cmocka_unit_test(a_reset_is_told_once),
 		cmocka_unit_test(who_wants_nothing_more_is_told_no_end),
 		cmocka_unit_test(nothing_goes_behind_an_end),
