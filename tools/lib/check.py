@@ -266,10 +266,10 @@ def phases(options):
         return [Phase('gcc', gcc, ['unit', 'surface', 'check'], 400, 1)]
     if not options.all:
         return [Phase('gcc', gcc, None, 1500, 1), Phase('clang', clang, ['unit', 'surface'], 600, 1),
-                Phase('asan', asan, sanitized, 1200, 3), Phase('vm', gcc, ['vm'], 900, 2)]
+                Phase('asan', asan, sanitized, 1200, 3), Phase('vm', gcc, ['vm'], 1500, 2)]
     return [Phase('gcc', gcc, None, 2400, 2), Phase('clang', clang, None, 2400, 2), Phase('asan', asan, sanitized, 2400, 4),
             Phase('gcc-long', gcc, ['long'], 2400, 3), Phase('clang-long', clang, ['long'], 2400, 3),
-            Phase('asan-long', asan, ['long'], 3000, 5), Phase('vm', gcc, ['vm', 'vm-long'], 3000, 2)]
+            Phase('asan-long', asan, ['long'], 3000, 5), Phase('vm', gcc, ['vm', 'vm-long'], 6000, 2)]
 
 
 def main():
