@@ -8,24 +8,28 @@
 #include "shim/ready.h"
 
 /*
- * Each registration of the connection, its set locked, until one says an error. One that goes meanwhile moves those behind it up, and the next
- * is passed over: then they are gone through once more, so nothing must come of a second time.
+ * Each registration of the connection, its set locked, until one says an error, or cannot be had now: -EAGAIN. One that goes meanwhile moves
+ * those behind it up, and the next is passed over: then they are gone through once more, so nothing must come of a second time.
  */
 static int each(struct conn *c, int (*act)(struct epoll_reg *r, int fd), int fd)
 {
+	const struct conn *former = pool_lanes_of(c);
 	struct epoll_reg *r;
 	uint32_t gone;
-	int err = 0;
+	int err;
 
 	do {
 		gone = pool_regs_gone();
-		for (unsigned n = 0; !err && (r = pool_nth_locked(c, n)) != NULL; n++) {
+		for (unsigned n = 0; (err = pool_nth_locked(c, n, &r)) > 0; n++) {
 			struct epoll_set *s = r->set;
 
 			err = act(r, fd);
 			set_unlock(s);
+			if (err)
+				break;
 		}
 	} while (!err && pool_regs_gone() != gone);
+	pool_lanes_of(former);
 	return err;
 }
 
@@ -63,21 +67,24 @@ static int unwatch(struct epoll_reg *r, int fd)
 
 int ready_adopt(struct conn *c)
 {
-	int err;
+	const struct conn *former = pool_lanes_of(c);
+	int err = pool_incomplete(c) ? -ENOMEM : pool_set_adopted(c, true);
 
-	if (pool_incomplete(c))
-		return -ENOMEM;
-	pool_set_adopted(c, true);
+	pool_lanes_of(former);
+	if (err)
+		return err;
 	err = each(c, adopt, -1);
 	if (err)
 		ready_disown(c);
 	return err;
 }
 
+/* Whom it cannot reach now goes home at the next look of its set. */
 void ready_disown(struct conn *c)
 {
 	pool_set_adopted(c, false);
-	each(c, disown, -1);
+	if (each(c, disown, -1))
+		ready_changed(c);
 }
 
 static _Atomic uint32_t everything_changed;
@@ -88,7 +95,7 @@ static void stir(struct epoll_reg *r, void *arg)
 		reg_stir(r);
 }
 
-/* A signal handler may have interrupted the pool: then every set looks at everything once. */
+/* Where the pool cannot be had every set looks at everything once. */
 static void stir_set(struct epoll_set *s)
 {
 	set_kick(s);
@@ -96,10 +103,13 @@ static void stir_set(struct epoll_set *s)
 
 void ready_changed(struct conn *c)
 {
+	const struct conn *former = pool_lanes_of(c);
+
 	if (!pool_for_each(c, stir, NULL)) {
 		fetch_add(&everything_changed, 1);
 		pool_for_each_set(stir_set);
 	}
+	pool_lanes_of(former);
 }
 
 bool ready_everything_changed(uint32_t *seen)
@@ -122,7 +132,7 @@ void ready_forget(struct conn *c, int fd, bool last)
 
 	if (!last || !pool_has_regs(c))
 		return;
-	while ((r = pool_nth_locked(c, 0)) != NULL) {
+	while (pool_nth_locked(c, 0, &r) > 0) {
 		struct epoll_set *s = r->set;
 
 		reg_disarm_held(c, r->armed, r->rung);
@@ -141,11 +151,12 @@ void ready_opened(struct conn *c)
 	pool_conn_reset(c);
 }
 
-void ready_watch(struct conn *c, int fd)
+bool ready_watch(struct conn *c, int fd)
 {
-	each(c, watch, fd);
+	return each(c, watch, fd) == 0;
 }
 
+/* A set that cannot be had now goes on looking at it until it is closed, and makes a step too many. */
 void ready_unwatch(struct conn *c, int fd)
 {
 	each(c, unwatch, fd);

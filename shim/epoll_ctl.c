@@ -37,11 +37,6 @@ static void adopt_if_wanted(struct epoll_reg *r)
 	r->fresh = false;
 }
 
-static bool is_adopted(const struct conn *c)
-{
-	return conn_is_linked(c) || pool_is_adopted(c);
-}
-
 struct epoll_reg *reg_note(struct epoll_set *s, int fd, struct conn *c, const struct epoll_event *event)
 {
 	struct epoll_reg *r = pool_reg_get(c, s);
@@ -109,7 +104,7 @@ static int ctl_add(struct epoll_set *s, int epfd, int fd, struct conn *c, struct
 	 * either finds it, and then waits for the set, or has said before that it adopts.
 	 */
 	r = reg_note(s, fd, c, event);
-	if (is_adopted(c))
+	if (pool_derives(c))
 		err = r ? reg_add_adopted(r) : -ENOMEM;
 	else
 		err = kernel_ctl(epfd, EPOLL_CTL_ADD, fd, event);
@@ -175,7 +170,7 @@ static int ctl_unknown_set(int epfd, int op, int fd, struct conn *c, struct epol
 		return 0;
 	}
 	r = reg_note(s, fd, c, event);
-	if (r && !closed_meanwhile(r) && is_adopted(c)) {
+	if (r && !closed_meanwhile(r) && pool_derives(c)) {
 		r->fresh = true;
 		reg_adopt(r);
 		r->fresh = false;

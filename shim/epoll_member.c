@@ -107,7 +107,9 @@ static void bells_leave(struct epoll_reg *r)
 {
 	struct bell_heir h = { r, NULL };
 
-	pool_for_each(r->conn, find_heir, &h);
+	/* Not to be had now: they go when they are closed. */
+	if (!pool_for_each(r->conn, find_heir, &h))
+		return;
 	for (int i = 0; i < NR_BELLS; i++) {
 		int fd = bell_of(r->conn, i);
 
@@ -192,18 +194,31 @@ void reg_disown(struct epoll_reg *r)
 {
 	struct epoll_set *s = r->set;
 
+	long err;
+
 	/* A one-shot that has fired cannot be put into the kernel's set as it is: it stays here, where it costs nothing. */
-	if (r->state != REG_ADOPTED || r->fired)
+	if (r->state != REG_ADOPTED || r->fired || fdtab_get(r->fd) != r->conn)
+		return;
+	err = program_ctl(s, EPOLL_CTL_ADD, r->fd, r->events, r->data);
+	if (err && err != -EEXIST)
 		return;
 	bells_leave(r);
 	inner_ctl(s, EPOLL_CTL_DEL, r->fd, 0, 0);
-	program_ctl(s, EPOLL_CTL_ADD, r->fd, r->events, r->data);
 	reg_disarm(r);
 	reg_unqueue(r);
 	reg_cool(r);
 	r->state = REG_PLAIN;
 	r->armed_tick = load_relaxed(&s->tick);
 	s->nr_adopted--;
+}
+
+/* In a set that a fork has shared the members are others', too. */
+bool reg_go_home(struct epoll_reg *r)
+{
+	if (likely(pool_derives(r->conn)) || r->state != REG_ADOPTED || r->fired || r->set->inherited)
+		return false;
+	reg_disown(r);
+	return r->state == REG_PLAIN;
 }
 
 void reg_remove(struct epoll_reg *r, bool in_kernel)

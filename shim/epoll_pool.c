@@ -5,6 +5,7 @@
  * was freed meanwhile reads a record, if not the one that was meant.
  */
 #include <assert.h>
+#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -33,7 +34,7 @@ static struct {
 	_Atomic bool ready;
 	struct epoll_set *sets;
 	struct epoll_reg *regs;
-	_Atomic uint32_t *heads;	/* written under the lock */
+	_Atomic uint32_t *heads;	/* the lists under the lock, the flags without it */
 	uint32_t nr_sets;		/* ever used */
 	_Atomic uint32_t nr_regs;
 	_Atomic uint32_t regs_gone;
@@ -43,6 +44,40 @@ static struct {
 } pool;
 
 uint64_t epoll_inner_word;
+
+/* Of these this thread may have locked the lanes: see pool_lock(). */
+static __thread const struct conn *lanes_of __attribute__((tls_model("initial-exec")));
+
+const struct conn *pool_lanes_of(const struct conn *c)
+{
+	const struct conn *former = lanes_of;
+
+	lanes_of = c;
+	return former;
+}
+
+/*
+ * The owner of a set's lock, or of the pool's, may be a thread whose signal handler waits for a lane. So who has locked lanes does not wait
+ * for it to the end.
+ */
+static bool lock_contended(struct lane_lock *l)
+{
+	const struct conn *c = lanes_of;
+	bool briefly = c && (lane_is_mine(&c->tx.lock) || lane_is_mine(&c->rx.lock));
+
+	return (briefly ? lane_lock_briefly(l) : lane_lock(l, false)) >= 0;
+}
+
+static inline bool lock(struct lane_lock *l)
+{
+	return likely(lane_trylock(l, false)) || lock_contended(l);
+}
+
+/* False: a signal handler inside it, or in haste. */
+static bool pool_lock(void)
+{
+	return lock(&pool.lock);
+}
 
 static void *pool_map(size_t bytes)
 {
@@ -55,8 +90,8 @@ int pool_init(void)
 {
 	if (load_acquire(&pool.ready))
 		return 0;
-	if (lane_lock(&pool.lock, false) == -EDEADLK)
-		return -ENOMEM;
+	if (!pool_lock())
+		return -EAGAIN;
 	if (!load_relaxed(&pool.ready)) {
 		if (!pool.sets)
 			pool.sets = pool_map(POOL_SETS * sizeof(*pool.sets));
@@ -77,7 +112,7 @@ struct epoll_set *pool_set_get(void)
 {
 	struct epoll_set *s;
 
-	if (lane_lock(&pool.lock, false) == -EDEADLK)
+	if (!pool_lock())
 		return NULL;
 	s = pool.free_sets;
 	if (s)
@@ -90,7 +125,7 @@ struct epoll_set *pool_set_get(void)
 
 void pool_set_put(struct epoll_set *s)
 {
-	if (lane_lock(&pool.lock, false) == -EDEADLK)
+	if (!pool_lock())
 		return;
 	s->next_free = pool.free_sets;
 	pool.free_sets = s;
@@ -102,10 +137,12 @@ static uint32_t head_of(const struct conn *c)
 	return load_acquire(&pool.ready) && c->index < POOL_CONNS ? load_relaxed(&pool.heads[c->index]) : 0;
 }
 
-/* The pool is locked. */
 static void change_head(const struct conn *c, uint32_t mask, uint32_t value)
 {
-	store_relaxed(&pool.heads[c->index], (head_of(c) & ~mask) | value);
+	uint32_t head = head_of(c);
+
+	while (!compare_exchange(&pool.heads[c->index], &head, (head & ~mask) | value))
+		;
 }
 
 static struct epoll_reg *pool_first_locked(const struct conn *c)
@@ -124,8 +161,12 @@ struct epoll_reg *pool_reg_get(struct conn *c, struct epoll_set *s)
 {
 	struct epoll_reg *r = NULL;
 
-	if (c->index >= POOL_CONNS || lane_lock(&pool.lock, false) == -EDEADLK)
+	if (c->index >= POOL_CONNS)
 		return NULL;
+	if (!pool_lock()) {
+		change_head(c, 0, HEAD_INCOMPLETE);
+		return NULL;
+	}
 	if (pool.free_regs) {
 		r = pool.free_regs;
 		pool.free_regs = r->in_conn.next;
@@ -162,9 +203,12 @@ static void pool_free_locked(struct epoll_reg *r)
 
 void pool_reg_put(struct epoll_reg *r)
 {
-	/* A handler that interrupted the pool leaves the record behind: a leak of one, in a case that hardly happens once. */
-	if (lane_lock(&pool.lock, false) == -EDEADLK)
+	r->state = REG_DEAD;
+	/* Then the set's next look does it. */
+	if (!pool_lock()) {
+		reg_stir(r);
 		return;
+	}
 	if (r->conn) {
 		if (r->in_conn.next)
 			r->in_conn.next->in_conn.prev = r->in_conn.prev;
@@ -174,7 +218,6 @@ void pool_reg_put(struct epoll_reg *r)
 			pool_set_first_locked(r->conn, r->in_conn.next);
 	}
 	r->conn = NULL;
-	r->state = REG_DEAD;
 	fetch_add(&pool.regs_gone, 1);
 	if (!load_relaxed(&r->stirred))
 		pool_free_locked(r);
@@ -206,23 +249,22 @@ bool pool_incomplete(struct conn *c)
 
 void pool_conn_reset(struct conn *c)
 {
-	if (!head_of(c) || lane_lock(&pool.lock, false) == -EDEADLK)
-		return;
-	change_head(c, HEAD_FLAGS, 0);
-	lane_unlock(&pool.lock);
+	if (head_of(c))
+		change_head(c, HEAD_FLAGS, 0);
 }
 
-static void set_flags(const struct conn *c, uint32_t mask, uint32_t flags)
+static int set_flags(const struct conn *c, uint32_t mask, uint32_t flags)
 {
-	if (c->index >= POOL_CONNS || pool_init() < 0 || lane_lock(&pool.lock, false) == -EDEADLK)
-		return;
-	change_head(c, mask, flags);
-	lane_unlock(&pool.lock);
+	int err = c->index < POOL_CONNS ? pool_init() : -ENOMEM;
+
+	if (!err)
+		change_head(c, mask, flags);
+	return err;
 }
 
-void pool_set_adopted(struct conn *c, bool adopted)
+int pool_set_adopted(struct conn *c, bool adopted)
 {
-	set_flags(c, HEAD_ADOPTED | HEAD_FORKS, adopted ? HEAD_ADOPTED | pool.forks : 0);
+	return set_flags(c, HEAD_ADOPTED | HEAD_FORKS, adopted ? HEAD_ADOPTED | pool.forks : 0);
 }
 
 void pool_set_incomplete(struct conn *c)
@@ -233,6 +275,11 @@ void pool_set_incomplete(struct conn *c)
 bool pool_is_adopted(const struct conn *c)
 {
 	return (head_of(c) & (HEAD_ADOPTED | HEAD_FORKS)) == (HEAD_ADOPTED | pool.forks);
+}
+
+bool pool_derives(const struct conn *c)
+{
+	return conn_is_linked(c) || pool_is_adopted(c);
 }
 
 bool pool_has_left(const struct conn *c)
@@ -249,7 +296,7 @@ bool pool_for_each(struct conn *c, void (*fn)(struct epoll_reg *r, void *arg), v
 {
 	if (!pool_has_regs(c))
 		return true;
-	if (lane_lock(&pool.lock, false) == -EDEADLK)
+	if (!pool_lock())
 		return false;
 	for (struct epoll_reg *r = pool_first_locked(c); r; r = r->in_conn.next)
 		fn(r, arg);
@@ -261,7 +308,7 @@ static struct epoll_reg *pool_nth_unlocked(const struct conn *c, unsigned n)
 {
 	struct epoll_reg *r = pool_first_locked(c);
 
-	while (r && n--)
+	while (r && (r->state == REG_DEAD || n--))
 		r = r->in_conn.next;
 	return r;
 }
@@ -270,7 +317,7 @@ struct epoll_reg *pool_find(struct conn *c, const struct epoll_set *s, bool (*is
 {
 	struct epoll_reg *r;
 
-	if (!pool_has_regs(c) || lane_lock(&pool.lock, false) == -EDEADLK)
+	if (!pool_has_regs(c) || !pool_lock())
 		return NULL;
 	for (r = pool_first_locked(c); r; r = r->in_conn.next)
 		if (load_relaxed(&r->set) == s && is_it(r, fd))
@@ -283,28 +330,32 @@ struct epoll_reg *pool_find(struct conn *c, const struct epoll_set *s, bool (*is
  * The pool's lock is the inner one, so the registration is found under it, and looked at again once its set is locked: it
  * may have moved on meanwhile, and then the search starts again.
  */
-struct epoll_reg *pool_nth_locked(struct conn *c, unsigned n)
+int pool_nth_locked(struct conn *c, unsigned n, struct epoll_reg **found)
 {
 	while (pool_has_regs(c)) {
 		struct epoll_reg *r;
 		struct epoll_set *s = NULL;
 		uint32_t generation = 0;
 
-		if (lane_lock(&pool.lock, false) == -EDEADLK)
-			return NULL;
+		if (!pool_lock())
+			return -EAGAIN;
 		r = pool_nth_unlocked(c, n);
 		if (r) {
 			s = load_relaxed(&r->set);
 			generation = r->generation;
 		}
 		lane_unlock(&pool.lock);
-		if (!r || !set_lock(s))
-			return NULL;
-		if (r->generation == generation && load_relaxed(&r->set) == s && r->conn == c)
-			return r;
+		if (!r)
+			break;
+		if (!lock(&s->lock))
+			return -EAGAIN;
+		if (r->generation == generation && load_relaxed(&r->set) == s && r->conn == c && r->state != REG_DEAD) {
+			*found = r;
+			return 1;
+		}
 		set_unlock(s);
 	}
-	return NULL;
+	return 0;
 }
 
 void pool_for_each_set(void (*fn)(struct epoll_set *s))

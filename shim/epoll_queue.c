@@ -65,7 +65,7 @@ int set_collect(struct epoll_set *s, struct epoll_event *events, int max)
 
 		reg_unqueue(r);
 		mask = reg_evaluate(r);
-		if (!r->hot && !r->armed && !r->fired)
+		if ((mask || !reg_go_home(r)) && !r->hot && !r->armed && !r->fired)
 			reg_heat(r);
 		if (mask) {
 			events[n].events = mask;

@@ -10,6 +10,7 @@
 #include "shim/conn_probe.h"
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
+#include "shim/ready.h"
 #include "ringbuf/sys.h"
 #include "shim/wait.h"
 
@@ -257,8 +258,8 @@ bool reg_arm(struct epoll_reg *r)
 		if (want & POLLOUT || conn_has_date(r->conn))
 			note_probe(r);
 	}
-	if (r->in_conn.next || r->in_conn.prev)
-		pool_for_each(r->conn, stir_if_behind, r);
+	if ((r->in_conn.next || r->in_conn.prev) && !pool_for_each(r->conn, stir_if_behind, r))
+		ready_changed(r->conn);
 	conn_drop(r->conn);
 	return something;
 }

@@ -7,7 +7,8 @@
  * known by the number the program used and the connection behind it, as the kernel knows it by number and file.
  *
  * Lock order: lane locks, then set->lock, then the pool's lock. Nothing waits for a lane lock while it holds a set's, so the
- * lane functions called from here only try. Queues belong to set->lock; only `stirred` is written without it.
+ * lane functions called from here only try; but a signal handler does, and so who has locked lanes waits for a set's lock, or the pool's, only
+ * briefly, and does without (pool_lanes_of()). Queues belong to set->lock; only `stirred` is written without it.
  */
 #ifndef RINGWAY_SHIM_EPOLL_SET_H
 #define RINGWAY_SHIM_EPOLL_SET_H
@@ -42,7 +43,7 @@ enum reg_state {
 	REG_PLAIN,
 	REG_ADOPTED,
 	REG_PARKED,	/* not registered any more; the inner set has kept its members, in case it comes back */
-	REG_DEAD,	/* forgotten by a signal handler that could not take the lock, or still on `stirred` */
+	REG_DEAD,	/* to be freed when it is popped off `stirred` */
 };
 
 struct reg_list {
@@ -155,13 +156,17 @@ static inline void set_unlock(struct epoll_set *s)
 
 /* ---- epoll_pool.c: memory, and the list of a connection's registrations -------------------------------------------- */
 
-/* 0 or -ENOMEM; at the first set. */
+/*
+ * What this thread does from now on may be done with the lanes of c locked: NULL, or what this has returned, when it is not any more.
+ */
+const struct conn *pool_lanes_of(const struct conn *c);
+/* At the first set. 0, -ENOMEM, or -EAGAIN as pool_nth_locked(). */
 int pool_init(void);
 struct epoll_set *pool_set_get(void);
 void pool_set_put(struct epoll_set *s);
 /* Linked into its connection's list, not into the set's. Caller holds s->lock. NULL: no memory, and then the connection cannot be adopted any more. */
 struct epoll_reg *pool_reg_get(struct conn *c, struct epoll_set *s);
-/* Out of the connection's list and free, or dead until it is popped off `stirred`. */
+/* Out of the connection's list and free, now or when it is popped off `stirred`. */
 void pool_reg_put(struct epoll_reg *r);
 /* The registration of a token, if it still lives in `s`. Caller holds s->lock. */
 struct epoll_reg *pool_reg_of_token(struct epoll_set *s, uint64_t token);
@@ -169,23 +174,28 @@ struct epoll_reg *pool_reg_of_token(struct epoll_set *s, uint64_t token);
 bool pool_incomplete(struct conn *c);
 void pool_set_incomplete(struct conn *c);
 void pool_conn_reset(struct conn *c);
-/* From ready_adopt() to ready_disown(): what is registered meanwhile goes to the inner set at once. */
-void pool_set_adopted(struct conn *c, bool adopted);
+/* From ready_adopt() to ready_disown(): what is registered meanwhile goes to the inner set at once. As pool_init(). */
+int pool_set_adopted(struct conn *c, bool adopted);
 bool pool_is_adopted(const struct conn *c);
-/* Calls fn for each registration of the connection, under the pool's lock; false if it was this thread's already. */
+/* Calls fn for each registration of the connection, under the pool's lock; false if that could not be had. */
 bool pool_for_each(struct conn *c, void (*fn)(struct epoll_reg *r, void *arg), void *arg);
 /*
  * The first registration of the connection in `s` that is the one, or NULL. The caller holds the lock of `s`. In one go: others of the
  * connection come and go meanwhile, in other sets.
  */
 struct epoll_reg *pool_find(struct conn *c, const struct epoll_set *s, bool (*is_it)(const struct epoll_reg *r, int fd), int fd);
-/* The n-th registration of the connection, NULL after the last, with its set's lock taken. */
-struct epoll_reg *pool_nth_locked(struct conn *c, unsigned n);
+/*
+ * The n-th registration of the connection, with its set's lock taken: 1; 0: there is none; -EAGAIN: a lock could not be had, because the caller
+ * is a signal handler inside it, or has lanes locked.
+ */
+int pool_nth_locked(struct conn *c, unsigned n, struct epoll_reg **found);
 /* Grows with each registration that goes, of whichever connection. */
 uint32_t pool_regs_gone(void);
 bool pool_has_regs(const struct conn *c);
 /* Without the lock: is there a registration still? */
 bool pool_has_left(const struct conn *c);
+/* Is it on rings, or about to be? */
+bool pool_derives(const struct conn *c);
 void pool_for_each_set(void (*fn)(struct epoll_set *s));
 /* Free ones, too, from the one of that number on; how many there are. */
 uint32_t pool_for_each_record(uint32_t from, void (*fn)(struct epoll_set *s));
@@ -238,6 +248,8 @@ int reg_adopt(struct epoll_reg *r);
 /* Straight into the inner set: the connection is adopted already. 0 or -errno as epoll_ctl. */
 int reg_add_adopted(struct epoll_reg *r);
 void reg_disown(struct epoll_reg *r);
+/* It has nothing to tell. What ready_disown() could not reach is the kernel's again then: true. */
+bool reg_go_home(struct epoll_reg *r);
 /* Out of the inner set (if `in_kernel`) and all lists, and freed. */
 void reg_remove(struct epoll_reg *r, bool in_kernel);
 /* For EPOLL_CTL_DEL and the EPOLL_CTL_ADD that may follow: removed for the program, at no cost if it comes back. */

@@ -15,6 +15,10 @@
 
 #define SPINS 100
 #define PATIENCE_NS 20000000L
+#define FOR_EVER UINT32_MAX
+/* Enough for an owner that has only lost its processor. */
+#define BRIEF_SLEEPS 4
+#define BRIEF_NS 5000000L
 
 static __thread uint32_t own_tid __attribute__((tls_model("initial-exec")));
 
@@ -82,10 +86,11 @@ bool lane_is_mine(const struct lane_lock *l)
 	return owner && is_own(owner, this_thread());
 }
 
-int lane_lock_concurrent(struct lane_lock *l)
+/* Sleeps at most so often, or for ever. */
+static int lock_within(struct lane_lock *l, unsigned sleeps)
 {
 	uint64_t me = this_thread();
-	struct timespec patience = { .tv_nsec = PATIENCE_NS };
+	struct timespec patience = { .tv_nsec = sleeps == FOR_EVER ? PATIENCE_NS : BRIEF_NS };
 
 	for (unsigned spins = 0;; spins++) {
 		uint64_t found = 0;
@@ -100,6 +105,8 @@ int lane_lock_concurrent(struct lane_lock *l)
 			cpu_relax();
 			continue;
 		}
+		if (sleeps != FOR_EVER && sleeps-- == 0)
+			return -EBUSY;
 		if (!(found & LANE_LOCK_WAITERS) &&
 		    !compare_exchange(&l->owner, &found, found | LANE_LOCK_WAITERS))
 			continue;
@@ -110,6 +117,16 @@ int lane_lock_concurrent(struct lane_lock *l)
 		if (owner_is_gone(owner) && compare_exchange(&l->owner, &found, me | LANE_LOCK_WAITERS))
 			return 1;
 	}
+}
+
+int lane_lock_concurrent(struct lane_lock *l)
+{
+	return lock_within(l, FOR_EVER);
+}
+
+int lane_lock_briefly(struct lane_lock *l)
+{
+	return lock_within(l, BRIEF_SLEEPS);
 }
 
 void lane_unlock_concurrent(struct lane_lock *l)

@@ -27,6 +27,8 @@ struct lane_lock {
 
 /* 0; 1 if the lane was taken over from a holder that died; -EDEADLK if this thread holds it already. */
 int lane_lock_concurrent(struct lane_lock *l);
+/* The same, or -EBUSY where it is locked for long: for who has something that the owner may want. Some 20 ms at most. */
+int lane_lock_briefly(struct lane_lock *l);
 void lane_unlock_concurrent(struct lane_lock *l);
 int lane_trylock_concurrent(struct lane_lock *l);
 

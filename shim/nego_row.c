@@ -172,9 +172,7 @@ void nego_row_watch(struct conn *c, struct nego_row *row)
 		return;
 	if (row->watched >= 0)
 		ready_unwatch(c, row->watched);
-	row->watched = fd;
-	if (fd >= 0)
-		ready_watch(c, fd);
+	row->watched = fd >= 0 && ready_watch(c, fd) ? fd : -1;
 }
 
 int nego_hide(int fd, int *holder)

@@ -17,9 +17,10 @@ struct conn;
 
 /*
  * Called by the rendezvous when both bells exist and before the peer is told that we agree. Takes the connection's
- * registrations out of the program's epoll sets and under derivation. May be called with both lane locks held; takes
- * set locks. 0, or why it cannot be now, in which case nothing has changed:
- *   -EAGAIN   a one-shot registration whose state only the kernel knows; possible after the program's next EPOLL_CTL_MOD
+ * registrations out of the program's epoll sets and under derivation. May be called with both lane locks held, and so waits
+ * for a set's lock briefly only, as all of these do. 0, or why it cannot be now, in which case nothing has changed:
+ *   -EAGAIN   a one-shot registration whose state only the kernel knows; possible after the program's next EPOLL_CTL_MOD.
+ *             Or a set is locked for long
  *   -EXDEV    a registration under a number that the connection no longer has in this process
  *   -EMFILE, -ENOMEM, -ELOOP and others of the kernel: no room for the inner set
  */
@@ -44,8 +45,11 @@ void ready_forget(struct conn *c, int fd, bool last);
 /* The record is a new connection's: what a rendezvous that came too late has noted of the former one is forgotten. */
 void ready_opened(struct conn *c);
 
-/* The rendezvous waits for `fd` (hidden) to become readable: it joins, or leaves, every wait for the connection. */
-void ready_watch(struct conn *c, int fd);
+/*
+ * The rendezvous waits for `fd` (hidden) to become readable: it joins, or leaves, every wait for the connection. False: not every one, so to be
+ * said again. One that it does not leave it leaves when it is closed.
+ */
+bool ready_watch(struct conn *c, int fd);
 void ready_unwatch(struct conn *c, int fd);
 
 #endif

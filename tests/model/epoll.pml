@@ -15,7 +15,9 @@
  *
  * Scenes: default, two threads on one edge-triggered set;  LEVEL, where they take one at a time;  ONESHOT, where who was told reads all and then
  * says EPOLL_CTL_MOD;  in all of these the second may leave for good after any of its reads;  SETS=2, a thread on each, of which the first
- * looks on and reads nothing.
+ * looks on and reads nothing;  HANDLER, where no byte comes, but a rendezvous takes the registration out of the kernel's set and perhaps back
+ * again, with the lanes locked, while a signal handler sends in the middle of the waiting thread's call, which has locked the set, or the
+ * pool, too (pool_nth_locked(), ready_adopt(), ready_disown(), reg_go_home()).
  */
 #ifndef MESSAGES
 #define MESSAGES 2
@@ -415,7 +417,149 @@ end:
 	skip
 }
 
+#ifdef HANDLER
+bool lanes_locked, pool_locked;
+bool meant;		/* pool_set_adopted() */
+bool adopted;		/* the registration stands in the inner set */
+bool linked, decided;
+bool shaken;		/* everything_changed */
+
+#define DERIVED (linked || meant)
+/* Where the rendezvous is over, the registration is where the bytes are */
+#define RIGHT (decided && adopted == linked)
+
+inline handler_may_send()
+{
+	if
+	:: skip ->
+		atomic { !lanes_locked -> lanes_locked = true };
+		lanes_locked = false
+	:: skip
+	fi
+}
+
+/* had: the lock could be had. It may be waited for briefly, so only for ever is wrong. */
+inline lock_briefly(it)
+{
+	if
+	:: atomic { !it -> it = true; had = true }
+#ifndef MUT_WAITS_WITH_LANES
+	:: it -> had = false
+#endif
+	fi
+}
+
+/* The registration, its set locked */
+inline nth_locked()
+{
+	lock_briefly(pool_locked);
+	if
+	:: had ->
+		pool_locked = false;
+		lock_briefly(S.locked)
+	:: else
+	fi
+}
+
+/* ready_changed() */
+inline changed()
+{
+	lock_briefly(pool_locked);
+	if
+	:: had -> reg_stir(s); pool_locked = false
+	:: else -> shaken = true; S.kick = true
+	fi
+}
+
+inline disown()
+{
+	meant = false;
+	nth_locked();
+	if
+	:: had -> adopted = false; unlock()
+#ifndef MUT_LEFT_BEHIND
+	:: !had -> changed()
+#else
+	:: !had
+#endif
+	fi
+}
+
+proctype rendezvous(byte s)
+{
+	byte steps;
+	bool had;
+	do
+	:: steps < 2 && !linked ->
+		steps++;
+		atomic { !lanes_locked -> lanes_locked = true };
+		meant = true;
+		nth_locked();
+		if
+		:: had -> adopted = true; reg_stir(s); unlock()
+		:: else
+		fi;
+		if
+#ifdef MUT_ADOPTED_UNFOUND
+		:: linked = true
+#else
+		:: had -> linked = true
+#endif
+		/* not now, or it comes to nothing */
+		:: disown()
+		fi;
+		lanes_locked = false
+	:: else -> break
+	od;
+	decided = true
+}
+
+proctype waiter(byte s)
+{
+	do
+	:: RIGHT -> break
+	:: else ->
+		lock();
+		handler_may_send();
+		/* pool_find() and others */
+		atomic { !pool_locked -> pool_locked = true };
+		handler_may_send();
+		pool_locked = false;
+again:
+		skip;
+		d_step {
+			S.queued = S.stirred || shaken;
+			S.stirred = false;
+			shaken = false
+		};
+		if
+#ifdef MUT_GOES_HOME_UNASKED
+		:: S.queued && adopted && !linked -> adopted = false
+#else
+		:: S.queued && adopted && !DERIVED -> adopted = false
+#endif
+		:: else
+		fi;
+		S.queued = false;
+		S.waiters++;
+		if
+		:: S.stirred -> S.waiters--; goto again
+		:: else
+		fi;
+		unlock();
+		(S.kick || RIGHT);
+		d_step { S.waiters--; S.kick = false }
+	od
+}
+#endif
+
 init {
+#ifdef HANDLER
+	atomic {
+		run rendezvous(0);
+		run waiter(0)
+	}
+#else
 	atomic {
 		sets[0].hot = true;
 #if SETS == 2
@@ -429,4 +573,5 @@ init {
 		run worker(0, true)
 #endif
 	}
+#endif
 }

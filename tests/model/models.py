@@ -85,6 +85,7 @@ MODELS = {
             "level": (["-DLEVEL"], "the same, level-triggered: each takes one at a time"),
             "one-shot": (["-DONESHOT"], "the same, told once for each EPOLL_CTL_MOD"),
             "two-sets": (["-DSETS=2", "-DMESSAGES=1"], "a thread on each of two sets, one looks on and takes nothing"),
+            "handler": (["-DHANDLER"], "a rendezvous with the lanes locked, a handler that sends with the set or the pool locked"),
         },
         "mutations": {
             "NO_SECOND_LOOK": ([], "sleeps without looking again after arming"),
@@ -96,6 +97,10 @@ MODELS = {
             "STIR_WITHOUT_KICK": (["-DONESHOT"], "what is stirred wakes nobody"),
             "NOT_STIRRED": (["-DSETS=2", "-DMESSAGES=1"], "who drains the bell forgets the other set"),
             "COUNTED_LATE": (["-DSETS=2", "-DMESSAGES=1"], "counts itself as asleep after it has looked for what is stirred"),
+            "WAITS_WITH_LANES": (["-DHANDLER"], "who has locked the lanes waits for a set, or the pool, for ever"),
+            "ADOPTED_UNFOUND": (["-DHANDLER"], "a registration that could not be had counts as adopted"),
+            "LEFT_BEHIND": (["-DHANDLER"], "what could not be given back to the kernel is given back by nobody"),
+            "GOES_HOME_UNASKED": (["-DHANDLER"], "the set's owner gives back what a rendezvous has just taken"),
             "ARMED_NOT_DRAINED": (["-DSETS=2"], "a bell is not drained where another set's arming stands: it fills up, and makes no edge"),
         },
     },

@@ -81,10 +81,11 @@ void ready_disown(struct conn *c)
 	seen.disowns++;
 }
 
-void ready_watch(struct conn *c, int fd)
+bool ready_watch(struct conn *c, int fd)
 {
 	assert_true(fcntl(fd, F_GETFD) >= 0);
 	seen.watched++;
+	return true;
 }
 
 void ready_unwatch(struct conn *c, int fd)

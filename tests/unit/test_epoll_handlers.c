@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Signal handlers that come in the middle of an epoll call, and what becomes of connections meanwhile. See pair.h.
+ *
+ * When they come is no accident here: the call is given an event that cannot be read, so the handler is SIGSEGV's, and comes when the call
+ * reads it. The kernel by itself would see nobody but itself fault, so there it comes just before the call.
+ */
+#include "epoll_fixture.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define STUCK_S 20	/* what is not over by then never will be */
+#define PAGE 4096
+
+static __thread struct inside {
+	struct epoll_event *event;
+	void (*act)(void *arg);
+	void *arg;
+	int times;
+} inside;
+
+static void on_fault(int sig)
+{
+	int saved = errno;
+
+	if (!inside.act || inside.times) {
+		signal(SIGSEGV, SIG_DFL);
+		return;
+	}
+	mprotect(inside.event, PAGE, PROT_READ | PROT_WRITE);
+	inside.event->events = EPOLLIN;
+	inside.event->data.u64 = (uint64_t)inside.times++;
+	inside.act(inside.arg);
+	errno = saved;
+}
+
+/* Registers fd, as 0, and `act` is done by a handler inside this call. */
+static void add_with(int ep, int fd, void (*act)(void *arg), void *arg)
+{
+	struct sigaction catch = { .sa_handler = on_fault };
+	struct epoll_event *event = mmap(NULL, PAGE, expects_ring() ? PROT_NONE : PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(event != MAP_FAILED);
+	assert_int_equal(sigaction(SIGSEGV, &catch, NULL), 0);
+	inside = (struct inside){ event, act, arg, 0 };
+	if (!expects_ring())
+		on_fault(0);
+	assert_int_equal(epoll_ctl(ep, EPOLL_CTL_ADD, fd, event), 0);
+	assert_int_equal(inside.times, 1);
+	munmap(event, PAGE);
+}
+
+static void expect_each_way(const struct pair *p, int ep_a, uint64_t data_a, int ep_b, uint64_t data_b)
+{
+	for (int i = 0; i < 3; i++) {
+		put(p->a, "there");
+		expect_one(ep_b, EPOLLIN, data_b);
+		assert_int_equal(drain(p->b), 5);
+		expect_none(ep_b);
+		put(p->b, "back");
+		expect_one(ep_a, EPOLLIN, data_a);
+		assert_int_equal(drain(p->a), 4);
+		expect_none(ep_a);
+	}
+}
+
+/* Enough for the two ends to find each other. */
+static void talk(const struct pair *p)
+{
+	for (int i = 0; i < 3; i++) {
+		pass(p->a, p->b, 1);
+		pass(p->b, p->a, 1);
+	}
+}
+
+/* ---- another thread ------------------------------------------------------------------------------------------------ */
+
+struct other {
+	struct pair p;
+	pthread_t thread;
+	bool stuck;
+};
+
+static void *talk_there(void *arg)
+{
+	struct other *o = arg;
+
+	talk(&o->p);
+	return NULL;
+}
+
+static void let_other_talk(void *arg)
+{
+	struct other *o = arg;
+	struct timespec end;
+
+	if (pthread_create(&o->thread, NULL, talk_there, o))
+		abort();
+	clock_gettime(CLOCK_REALTIME, &end);
+	end.tv_sec += STUCK_S;
+	o->stuck = pthread_timedjoin_np(o->thread, NULL, &end) != 0;
+}
+
+/* Its registrations are in the set that this thread has locked, and it holds the connection while it looks for them. */
+static void another_thread_finds_the_peer(void **state)
+{
+	struct pair q = pair_warmed();
+	struct other o = { .p = pair_open() };
+	int ep = ep_new();
+
+	add(ep, o.p.a, EPOLLIN, 1);
+	add(ep, o.p.b, EPOLLIN, 2);
+	add_with(ep, q.b, let_other_talk, &o);
+	if (o.stuck)
+		pthread_join(o.thread, NULL);
+	assert_false(o.stuck);
+	pair_warm(&o.p);
+	set_nonblock(o.p.a);
+	set_nonblock(o.p.b);
+	expect_each_way(&o.p, ep, 1, ep, 2);
+	put(q.a, "x");
+	expect_one(ep, EPOLLIN, 0);
+	pair_close(&o.p);
+	pair_close(&q);
+	close(ep);
+}
+
+/* ---- the handler itself -------------------------------------------------------------------------------------------- */
+
+static void talk_here(void *arg)
+{
+	talk(arg);
+}
+
+static void handler_finds_the_peer(void **state)
+{
+	struct pair p = pair_open(), q = pair_warmed();
+	int ep = ep_new();
+
+	add(ep, p.a, EPOLLIN, 1);
+	add(ep, p.b, EPOLLIN, 2);
+	add_with(ep, q.b, talk_here, &p);
+	pair_warm(&p);
+	set_nonblock(p.a);
+	set_nonblock(p.b);
+	expect_each_way(&p, ep, 1, ep, 2);
+	pair_close(&p);
+	pair_close(&q);
+	close(ep);
+}
+
+/* ---- what was begun and comes to nothing --------------------------------------------------------------------------- */
+
+struct keeper {
+	int ep, fd;
+	sem_t in, out;
+};
+
+static void keep(void *arg)
+{
+	struct keeper *k = arg;
+
+	sem_post(&k->in);
+	while (sem_wait(&k->out))
+		;
+}
+
+static void *keep_there(void *arg)
+{
+	struct keeper *k = arg;
+
+	add_with(k->ep, k->fd, keep, k);
+	return NULL;
+}
+
+/* Is the number in the program's own set, as far as the kernel knows? */
+static bool in_kernels_set(int ep, int fd)
+{
+	char path[64], text[4096], line[32];
+	int info;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", ep);
+	snprintf(line, sizeof(line), "tfd: %8d ", fd);
+	info = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(info >= 0);
+	n = read(info, text, sizeof(text) - 1);
+	assert_true(n > 0);
+	text[n] = 0;
+	close(info);
+	return strstr(text, line);
+}
+
+/* The acceptor has prepared its end, and is told that the other cannot be had, while its own set is not to be had, either. */
+static void registration_goes_back_later(void **state)
+{
+	struct pair p = pair_open(), q = pair_warmed(), r = pair_warmed();
+	struct keeper k = { .ep = ep_new(), .fd = q.b };
+	pthread_t thread;
+	int ep = ep_new();
+
+	add(k.ep, p.a, EPOLLIN, 1);
+	add(ep, p.b, EPOLLIN, 2);
+	sem_init(&k.in, 0, 0);
+	sem_init(&k.out, 0, 0);
+	assert_int_equal(pthread_create(&thread, NULL, keep_there, &k), 0);
+	while (sem_wait(&k.in))
+		;
+	for (int i = 0; i < 3 && in_kernels_set(ep, p.b); i++) {
+		pass(p.a, p.b, 1);
+		if (in_kernels_set(ep, p.b))
+			pass(p.b, p.a, 1);
+	}
+	assert_true(in_kernels_set(ep, p.b) != expects_ring());
+	add_with(ep, r.b, talk_here, &p);
+	assert_true(in_kernels_set(ep, p.b) != expects_ring());
+	expect_none(ep);
+	assert_true(in_kernels_set(ep, p.b));
+	sem_post(&k.out);
+	pthread_join(thread, NULL);
+	pair_warm(&p);
+	set_nonblock(p.a);
+	set_nonblock(p.b);
+	expect_each_way(&p, k.ep, 1, ep, 2);
+	pair_close(&p);
+	pair_close(&q);
+	pair_close(&r);
+	sem_destroy(&k.in);
+	sem_destroy(&k.out);
+	close(k.ep);
+	close(ep);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(another_thread_finds_the_peer),
+		cmocka_unit_test(handler_finds_the_peer),
+		cmocka_unit_test(registration_goes_back_later),
+	};
+
+	alarm(50);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
