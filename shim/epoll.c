@@ -108,32 +108,43 @@ void epoll_set_drop(struct epoll_set *s, int epfd)
 /* ---- fork ---------------------------------------------------------------------------------------------------------- */
 
 /* Free records, too: one may come into use while we wait for it. What a handler's fork finds locked by its own thread is not ours to unlock. */
-static void fork_lock(struct epoll_set *s)
+static bool fork_lock(struct epoll_set *s)
 {
-	if (!set_lock(s))
-		return;
+	int err = lane_lock_briefly(&s->lock);
+
+	if (err < 0)
+		return err == -EDEADLK;
 	s->fork_locked = true;
 	if (!s->live)
-		return;
+		return true;
 	set_empty_park(s);
 	/* Who sleeps there since before there were relatives does not hear of their ends. */
 	if (!s->watches && s->inner >= 0 && load_relaxed(&s->nr_waiters) > 0)
 		set_kick(s);
+	return true;
 }
 
-static void fork_unlock(struct epoll_set *s)
+static bool fork_unlock(struct epoll_set *s)
 {
-	if (!s->fork_locked)
-		return;
-	s->fork_locked = false;
-	set_unlock(s);
+	if (s->fork_locked) {
+		s->fork_locked = false;
+		set_unlock(s);
+	}
+	return true;
+}
+
+static void for_each_record(bool (*fn)(struct epoll_set *s))
+{
+	uint32_t from = 0;
+
+	pool_for_each_record(&from, fn);
 }
 
 /*
  * The child's copy describes the kernel's set as it is, which it shares with the parent. What the parent has armed is the
  * parent's sleep; the child arms for itself at its first wait.
  */
-static void fork_child_set(struct epoll_set *s)
+static bool fork_child_set(struct epoll_set *s)
 {
 	store_relaxed(&s->lock.owner, 0);
 	store_relaxed(&s->nr_waiters, 0);
@@ -142,40 +153,48 @@ static void fork_child_set(struct epoll_set *s)
 	s->fork_locked = false;
 	s->watches = false;
 	s->relative_ended = false;
-	if (!s->live)
-		return;
-	for (struct epoll_reg *r = s->regs.first; r; r = r->in_set.next) {
+	for (struct epoll_reg *r = s->live ? s->regs.first : NULL; r; r = r->in_set.next) {
 		r->armed = 0;
 		if (r->state == REG_ADOPTED)
 			reg_queue(r);
 	}
+	return true;
 }
 
-void epoll_fork_prepare(void)
+static bool fork_lock_all(void)
 {
 	uint32_t nr_locked = 0;
 
-	for (;;) {
-		nr_locked = pool_for_each_record(nr_locked, fork_lock);
-		pool_fork_prepare();
+	while (pool_for_each_record(&nr_locked, fork_lock) && pool_fork_prepare()) {
 		/* New records come under the pool's lock, which is taken after the sets'. */
-		if (likely(pool_has_records(nr_locked)))
-			break;
+		if (likely(pool_has_records(nr_locked)) && epoll_early_fork_prepare())
+			return true;
 		pool_fork_release(false);
+		if (pool_has_records(nr_locked))
+			break;
 	}
-	epoll_early_fork_prepare();
+	return false;
+}
+
+/* A handler in the middle of another thread's call may want any of these before it lets go the one that is missing: then all over again. */
+void epoll_fork_prepare(void)
+{
+	while (!fork_lock_all()) {
+		for_each_record(fork_unlock);
+		sys_call0(SYS_sched_yield);
+	}
 }
 
 void epoll_fork_parent(void)
 {
 	epoll_early_fork_release(false);
 	pool_fork_release(false);
-	pool_for_each_record(0, fork_unlock);
+	for_each_record(fork_unlock);
 }
 
 void epoll_fork_child(void)
 {
 	epoll_early_fork_release(true);
 	pool_fork_release(true);
-	pool_for_each_record(0, fork_child_set);
+	for_each_record(fork_child_set);
 }

@@ -123,9 +123,12 @@ void epoll_early_forget_set(struct epoll_set *s)
 /* A handler that forks inside the lock keeps what it has. */
 static bool fork_holds;
 
-void epoll_early_fork_prepare(void)
+bool epoll_early_fork_prepare(void)
 {
-	fork_holds = early_lock();
+	int err = lane_lock_briefly(&early.lock);
+
+	fork_holds = err >= 0;
+	return err >= 0 || err == -EDEADLK;
 }
 
 void epoll_early_fork_release(bool child)

@@ -365,13 +365,12 @@ void pool_for_each_set(void (*fn)(struct epoll_set *s))
 			fn(&pool.sets[i]);
 }
 
-uint32_t pool_for_each_record(uint32_t from, void (*fn)(struct epoll_set *s))
+bool pool_for_each_record(uint32_t *from, bool (*fn)(struct epoll_set *s))
 {
-	uint32_t end = pool.nr_sets;
-
-	for (uint32_t i = from; i < end; i++)
-		fn(&pool.sets[i]);
-	return end;
+	for (uint32_t end = pool.nr_sets; *from < end; ++*from)
+		if (!fn(&pool.sets[*from]))
+			return false;
+	return true;
 }
 
 bool pool_has_records(uint32_t nr)
@@ -396,9 +395,12 @@ int64_t pool_nested_probe_at(void)
 /* A handler that forks inside the pool's lock keeps what it has: the lock is recursive for the fork alone. */
 static bool pool_fork_holds;
 
-void pool_fork_prepare(void)
+bool pool_fork_prepare(void)
 {
-	pool_fork_holds = lane_lock(&pool.lock, false) != -EDEADLK;
+	int err = lane_lock_briefly(&pool.lock);
+
+	pool_fork_holds = err >= 0;
+	return err >= 0 || err == -EDEADLK;
 }
 
 void pool_fork_release(bool child)

@@ -197,12 +197,13 @@ bool pool_has_left(const struct conn *c);
 /* Is it on rings, or about to be? */
 bool pool_derives(const struct conn *c);
 void pool_for_each_set(void (*fn)(struct epoll_set *s));
-/* Free ones, too, from the one of that number on; how many there are. */
-uint32_t pool_for_each_record(uint32_t from, void (*fn)(struct epoll_set *s));
+/* Free ones, too, from the one of that number on, until fn says no: then `from` is that one's. */
+bool pool_for_each_record(uint32_t *from, bool (*fn)(struct epoll_set *s));
 bool pool_has_records(uint32_t nr);
 /* The earliest probe of the sets that are watched from outside; 0: none. */
 int64_t pool_nested_probe_at(void);
-void pool_fork_prepare(void);
+/* False: locked for long. */
+bool pool_fork_prepare(void);
 void pool_fork_release(bool child);
 
 static inline void list_append(struct reg_list *list, struct epoll_reg *r, size_t link)
@@ -299,7 +300,7 @@ void set_kick(struct epoll_set *s);
 
 void epoll_early_note(struct epoll_set *s, int op, int fd, const struct epoll_event *event);
 void epoll_early_forget_set(struct epoll_set *s);
-void epoll_early_fork_prepare(void);
+bool epoll_early_fork_prepare(void);
 void epoll_early_fork_release(bool child);
 
 /* ---- epoll_ctl.c, epoll_wait.c: as the libc call, but -errno -------------------------------------------------------- */

@@ -23,12 +23,18 @@ static void yield(void)
 	(void)sys_call0(SYS_sched_yield);
 }
 
+/*
+ * A handler that jumped out of a change has left the count too high; one that changes something in the middle of a call may be waited for
+ * by the fork, which wants what that call has locked. Better a fork that saw half a change than none.
+ */
+enum { FORK_PATIENCE = 1 << 17 };
+
 static void change_begin(void)
 {
-	for (;;) {
+	for (int i = 0;; i++) {
 		fetch_add(&nr_changing, 1);
 		/* Pairs with fd_fork_prepare(): one of the two sees the other. */
-		if (likely(!load_relaxed(&fork_waits)) || changing_here)
+		if (likely(!load_relaxed(&fork_waits)) || changing_here || i == FORK_PATIENCE)
 			break;
 		fetch_sub(&nr_changing, 1);
 		yield();
@@ -41,9 +47,6 @@ static void change_end(void)
 	changing_here--;
 	fetch_sub(&nr_changing, 1);
 }
-
-/* A handler that jumped out of a change has left the count too high: better a fork that saw half a change than none. */
-enum { FORK_PATIENCE = 1 << 17 };
 
 void fd_fork_prepare(void)
 {

@@ -7,10 +7,14 @@
  */
 #include "epoll_fixture.h"
 
+#include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #define STUCK_S 20	/* what is not over by then never will be */
@@ -153,6 +157,83 @@ static void handler_finds_the_peer(void **state)
 	close(ep);
 }
 
+/* ---- a fork -------------------------------------------------------------------------------------------------------- */
+
+struct forker {
+	int number;	/* to be closed by the handler */
+	pthread_t thread;
+	_Atomic int tid;
+	int status;
+};
+
+static void *fork_there(void *arg)
+{
+	struct forker *f = arg;
+	pid_t child;
+
+	f->tid = (int)syscall(SYS_gettid);
+	child = fork();
+	if (child == 0)
+		_exit(0);
+	if (child < 0 || waitpid(child, &f->status, 0) != child)
+		f->status = -1;
+	return NULL;
+}
+
+/* Has the kernel put that thread to sleep, or is it over? */
+static bool is_asleep(int tid)
+{
+	char path[64], text[512];
+	const char *state;
+	ssize_t n;
+	int stat;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	stat = open(path, O_RDONLY | O_CLOEXEC);
+	if (stat < 0)
+		return true;
+	n = read(stat, text, sizeof(text) - 1);
+	close(stat);
+	if (n <= 0)
+		return true;
+	text[n] = 0;
+	state = strrchr(text, ')');
+	return state && state[2] == 'S';
+}
+
+static void close_while_another_forks(void *arg)
+{
+	struct forker *f = arg;
+
+	if (pthread_create(&f->thread, NULL, fork_there, f))
+		abort();
+	while (!f->tid || !is_asleep(f->tid))
+		sched_yield();
+	close(f->number);
+}
+
+/* The fork wants the set that this thread has locked, and has locked the one in which the number is registered. */
+static void handler_closes_during_a_fork(void **state)
+{
+	struct pair p = pair_warmed(), q = pair_warmed();
+	struct forker f = { .number = p.b };
+	int ep_of_closed = ep_new(), ep = ep_new();
+
+	add(ep_of_closed, p.b, EPOLLIN, 1);
+	add_with(ep, q.b, close_while_another_forks, &f);
+	pthread_join(f.thread, NULL);
+	assert_int_equal(f.status, 0);
+	assert_int_equal(poll(&(struct pollfd){ .fd = p.a, .events = POLLIN }, 1, SOON_MS), 1);
+	assert_int_equal(recv(p.a, &(char){ 0 }, 1, 0), 0);
+	expect_none(ep_of_closed);
+	put(q.a, "x");
+	expect_one(ep, EPOLLIN, 0);
+	close(p.a);
+	pair_close(&q);
+	close(ep_of_closed);
+	close(ep);
+}
+
 /* ---- what was begun and comes to nothing --------------------------------------------------------------------------- */
 
 struct keeper {
@@ -240,6 +321,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(another_thread_finds_the_peer),
 		cmocka_unit_test(handler_finds_the_peer),
+		cmocka_unit_test(handler_closes_during_a_fork),
 		cmocka_unit_test(registration_goes_back_later),
 	};
 
