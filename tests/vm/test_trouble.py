@@ -3,8 +3,12 @@
 is only told where TCP would tell one."""
 import proof
 import traffic
+from guest import check
 
 GUESTS, LIMIT = 2, 120
+# Drops what RoCE sends and leaves TCP alone.
+DROP_ROCE = '''tc qdisc add dev rnic0 root handle 1: prio &&
+tc filter add dev rnic0 parent 1: protocol ip u32 match ip protocol 17 0xff match ip dport 4791 0xffff action drop'''
 
 
 def stream(one, two, **settings):
@@ -26,4 +30,67 @@ def test_a_wire_that_loses_packets(one, two):
 def test_the_device_of_the_client_is_removed(one, two):
     running = moved(one, two)
     two.run(['rdma', 'link', 'delete', 'rxe0'])
+    running.ends_or_goes_on()
+
+
+def test_the_device_of_the_server_is_removed(one, two):
+    running = moved(one, two)
+    one.run(['rdma', 'link', 'delete', 'rxe0'])
+    running.ends_or_goes_on()
+
+
+def test_a_device_is_removed_before_anybody_moves(one, two):
+    """Between the calls of a rendezvous, or before it: the stream does not notice."""
+    running = stream(one, two)
+    removal = two.start(['rdma', 'link', 'delete', 'rxe0'])
+    running.feed.until_lap(2, running.caller)
+    removal.wait()
+    running.ends_or_goes_on()
+
+
+def test_without_a_device(one, two):
+    for guest in (one, two):
+        guest.run(['rdma', 'link', 'delete', 'rxe0'])
+    for end in traffic.netcat(traffic.ringway(one), traffic.ringway(two), size=8000000):
+        proof.prove_tcp(end, 'no-device')
+
+
+def struck(one, two, state, victim):
+    """Kill one end when it has come to STATE, words of its log."""
+    running = stream(one, two, after=0)
+    caller, listener = running.caller, running.listener
+    killed, other = (caller, listener) if victim == 'client' else (listener, caller)
+    running.until_connected()
+    killed.guest.until(lambda: state in killed.log() or not killed.running(), f'{killed} to say "{state}"')
+    check(killed.running(), f'{killed}: ended with {killed.status}: {killed.output()}')
+    killed.kill(everything=True)
+    running.heard(other)
+    running.arrived()
+    check(running.heard(other) or 'rx lane left TCP' not in other.log(), f'{other}: an end of file, although its peer was killed')
+
+
+def test_the_client_is_killed(one, two):
+    for state in ('', 'linked', 'tx lane left TCP'):
+        struck(one, two, state, 'client')
+
+
+def test_the_server_is_killed(one, two):
+    for state in ('', 'linked', 'rx lane left TCP'):
+        struck(one, two, state, 'server')
+
+
+def test_a_path_that_never_was(one, two):
+    """TCP lives, but what the devices send is lost: data flows all the time, and the connection stays where it is."""
+    for guest in (one, two):
+        guest.run(DROP_ROCE)
+    for end in traffic.netcat(traffic.ringway(one), traffic.ringway(two), size=8000000):
+        total = proof.counted(end)
+        check(total['ring'] == 0, f'{end}: {total}')
+
+
+def test_a_path_that_dies(one, two):
+    """The last test: a dial soon afterwards may wait a minute for an answer that was lost."""
+    running = moved(one, two, patience=2000)
+    for guest in (one, two):
+        guest.run(DROP_ROCE)
     running.ends_or_goes_on()
