@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads that open, talk, copy, close and fork at once. */
+/* Threads that open, talk, copy, close and fork at once, and signal handlers in the middle of that. */
 #include "probe.h"
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 
 static void *talker(void *arg)
@@ -98,11 +100,79 @@ static void close_under_use(void)
 	MUST(pthread_join(thread, NULL) == 0);
 }
 
+enum { HANDLED = 200, SIGNALS = 20 };
+static int handled[2];	/* the connection's two ends */
+static _Atomic int nr_sent, over;
+
+static void send_one(int sig)
+{
+	int saved = errno;
+
+	if (send(handled[0], "h", 1, MSG_DONTWAIT) == 1)
+		atomic_fetch_add(&nr_sent, 1);
+	errno = saved;
+}
+
+/* Nearly always inside a call on a set with the connection in it. */
+static void *watcher(void *arg)
+{
+	while (!atomic_load(&over)) {
+		int ep = epoll_create1(0);
+
+		MUST(ep >= 0);
+		for (int i = 0; i < 2; i++)
+			MUST(epoll_ctl(ep, EPOLL_CTL_ADD, handled[i], &(struct epoll_event){ .events = EPOLLIN }) == 0);
+		for (int i = 0; i < 4; i++)
+			epoll_wait(ep, &(struct epoll_event){ 0 }, 1, 0);
+		MUST(close(ep) == 0);
+	}
+	return NULL;
+}
+
+/* The ends find each other while a handler sends in the middle of another thread's epoll calls. */
+static void send_from_handlers(void)
+{
+	struct sigaction catch = { .sa_handler = send_one, .sa_flags = SA_RESTART };
+
+	MUST(sigaction(SIGUSR1, &catch, NULL) == 0);
+	for (int round = 0; round < HANDLED; round++) {
+		pthread_t thread;
+		int got = 0, n;
+		char in[256];
+
+		handled[1] = tcp_pair(&handled[0]);
+		atomic_store(&nr_sent, 0);
+		atomic_store(&over, 0);
+		MUST(pthread_create(&thread, NULL, watcher, NULL) == 0);
+		for (int i = 0; i < SIGNALS; i++) {
+			MUST(pthread_kill(thread, SIGUSR1) == 0);
+			MUST(send(handled[0], "m", 1, 0) == 1);
+			atomic_fetch_add(&nr_sent, 1);
+			MUST((n = (int)recv(handled[1], in, sizeof(in), 0)) > 0);
+			got += n;
+		}
+		atomic_store(&over, 1);
+		MUST(pthread_join(thread, NULL) == 0);
+		MUST(shutdown(handled[0], SHUT_WR) == 0);
+		while ((n = (int)read(handled[1], in, sizeof(in))) > 0)
+			got += n;
+		MUST(n == 0 && got == atomic_load(&nr_sent));
+		MUST(close(handled[0]) == 0 && close(handled[1]) == 0);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static void *(*const roles[])(void *) = { talker, talker, forker, forker, copier };
 	pthread_t threads[5];
 
+	if (argc > 1 && !strcmp(argv[1], "handlers")) {
+		/* Whoever waits for ever does so here. */
+		alarm(60);
+		send_from_handlers();
+		SAY("handled\n");
+		return 0;
+	}
 	if (argc > 1) {
 		close_under_use();
 		SAY("closed\n");

@@ -249,6 +249,8 @@ def cases(probes, work):
         "asynchronous-io": Case(probe("bare", "aio"), at_once, counted("aio", 1)),
         "race": Case(probe("race")),
         "race-on-ring": Case(probe("race"), at_once, check=ring_used),
+        "race-handlers": Case(probe("race", "handlers")),
+        "race-handlers-on-ring": Case(probe("race", "handlers"), at_once, ring_used),
         "race-close": Case(probe("race", "close")),
         "race-close-on-ring": Case(probe("race", "close"), at_once, ring_used),
         "summary-none": Case(probe("summary", "none"), check=no_line),
