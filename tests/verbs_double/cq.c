@@ -16,22 +16,57 @@
 static struct double_cq *cqs[CQS_MAX];
 static _Atomic uint64_t generation;
 
-/* From a socket of the moment: the sender may have no channel itself, and no descriptor has to be kept for it. */
+/*
+ * What completions are told from, as long as this process has channels itself. A descriptor of the moment would have a number that the program has just
+ * closed, and another thread of it still polls.
+ */
+static struct {
+	struct double_lock lock;
+	uint64_t of; /* the adapter that it belongs to: a forked child has another */
+	unsigned channels;
+	int fd;
+} teller;
+
+static void teller_join(void)
+{
+	if (teller.of != own->nonce) {
+		teller.of = own->nonce;
+		teller.channels = 0;
+		store_relaxed(&teller.lock.holder, 0);
+	}
+	lock_take(&teller.lock);
+	if (teller.channels++ == 0)
+		teller.fd = hide_fd(sys_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+	lock_drop(&teller.lock);
+}
+
+static void teller_leave(void)
+{
+	lock_take(&teller.lock);
+	if (--teller.channels == 0)
+		close_hidden(teller.fd);
+	lock_drop(&teller.lock);
+}
+
 static void ring_channel(const struct shared_cq *cq)
 {
 	struct sockaddr_un to = { .sun_family = AF_UNIX };
-	int fd = sys_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	uint64_t cookie = load_acquire(&cq->cookie);
+	bool kept;
+	int fd;
 
-	if (fd < 0) {
+	lock_take(&teller.lock);
+	kept = teller.channels && teller.fd >= 0;
+	fd = kept ? teller.fd : sys_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
 		misuse("no descriptor is left to tell of a completion with");
-		return;
-	}
 	memcpy(to.sun_path, cq->channel, cq->channel_len);
 	/* One that is full of events that nobody takes is readable all the same. */
 	(void)sys_sendto(fd, &cookie, sizeof(cookie), MSG_DONTWAIT | MSG_NOSIGNAL, &to,
 			 (unsigned)(offsetof(struct sockaddr_un, sun_path) + cq->channel_len));
-	sys_close(fd);
+	if (!kept && fd >= 0)
+		sys_close(fd);
+	lock_drop(&teller.lock);
 }
 
 void cq_put(struct adapter *a, uint32_t index, const struct ibv_wc *wc, const struct shared_qp *of_send, uint32_t sends_done, bool solicited)
@@ -118,6 +153,7 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 		errno = EMFILE;
 		return NULL;
 	}
+	teller_join();
 	ch->channel.context = context;
 	ch->channel.fd = fd;
 	ch->name_len = (uint8_t)(len - offsetof(struct sockaddr_un, sun_path));
@@ -131,6 +167,7 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 
 	if (ch->cqs)
 		return EBUSY;
+	teller_leave();
 	sys_close(channel->fd);
 	free(ch);
 	return 0;
