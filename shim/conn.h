@@ -95,7 +95,7 @@ struct lane_rx {
 	_Atomic uint32_t looks_skipped;	/* empty reads since the kernel's socket was last asked */
 	_Atomic uint32_t ends;	/* ends of stream and errors noticed: part of the edge count */
 	uint8_t fin_known;	/* between hosts: the peer has said where its stream ends */
-	_Atomic uint8_t error_told;	/* ... the kernel's error was told to the program, by a call that reads nothing */
+	_Atomic uint8_t error_told;	/* ... the kernel's error was taken from it: told to the program, or to be told (pending_errno) */
 	uint64_t fin_pos;
 	_Atomic int32_t pending_errno;	/* an error that a look took from the kernel: told to the program once */
 	/* The beginning of what may be a frame, taken out of the kernel so that its socket is not readable for nothing. */

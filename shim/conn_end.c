@@ -27,7 +27,12 @@
 
 void conn_receiver_goes(struct conn *c)
 {
-	store_relaxed(&c->tx.gone_hint, 1);
+	/*
+	 * On one host the bell of who has gone refuses. A far one is asked by the next send: its socket may still be there, held by a wait of another
+	 * thread that data would end.
+	 */
+	if (!exchange(&c->tx.gone_hint, 1) && conn_is_far(c))
+		store_relaxed(&c->tx.probe_due, 1);
 	store_relaxed(&c->tx.alert, 1);
 }
 

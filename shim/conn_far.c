@@ -14,6 +14,7 @@
 #include "shim/conn_end.h"
 #include "shim/conn_fin.h"
 #include "shim/conn_lock.h"
+#include "shim/conn_probe.h"
 #include "shim/far.h"
 #include "shim/log.h"
 #include "shim/options.h"
@@ -175,6 +176,8 @@ int conn_far_check(struct conn *c, int fd)
 		/* Who goes lets go of the link before its kernel says so. */
 		if (load_relaxed(&c->link_judged) || kernel_says(fd, load_relaxed(&c->tx.gone_hint) ? POLLRDHUP : 0))
 			conn_tx_set(c, TX_ORPHAN);
+		else
+			conn_probe_ahead(c, fd);
 		return load_relaxed(&c->tx.state) == TX_ORPHAN || load_relaxed(&c->rx.pending_errno) ? 0 : -EAGAIN;
 	}
 	/* Of a peer that has closed the kernel finds out by the probes that go out now. If it does not, there is one. */

@@ -117,7 +117,7 @@ bool conn_tx_untaken(struct conn *c)
 
 static bool writable(struct conn *c)
 {
-	if (load_relaxed(&c->tx.state) == TX_ORPHAN || (conn_far_is_dead(c) && load_relaxed(&c->tx.gone_hint)))
+	if (load_relaxed(&c->tx.state) == TX_ORPHAN)
 		return true;
 	if (conn_tx_room(c) < ring_tx_low_water(&c->link.tx, SIZE_MAX))
 		return false;
@@ -275,18 +275,44 @@ short conn_kernel_events(const struct conn *c, short want)
 	return events;
 }
 
+/*
+ * Our own end is shut for reading a moment before the kernel's is, and a wait that is woken in between must see nothing yet: not a part of what
+ * a shutdown of both directions means.
+ */
+static short ask_shut(int fd, short want, short kernel)
+{
+	struct pollfd p = { .fd = fd, .events = want | POLLRDHUP };
+	struct timespec now = { 0 };
+
+	if (!(kernel & POLLRDHUP) && sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0)
+		kernel |= p.revents;
+	return kernel;
+}
+
+/* The kernel says that the peer is gone, which a far one's link does before. */
+static bool gone_for_good(const struct conn *c, short kernel)
+{
+	return conn_far_is_dead(c) && load_relaxed(&((struct conn *)c)->tx.gone_hint) && kernel & POLLRDHUP;
+}
+
 short conn_ready(struct conn *c, int fd, short want, short kernel)
 {
-	short ready = kernel & (POLLERR | POLLHUP | POLLNVAL | (want & (POLLPRI | POLLRDHUP)));
+	bool shut = load_relaxed(&c->rx.shut);
+	short ready;
 
 	if (!conn_is_linked(c))
 		return kernel;
+	if (unlikely(shut)) {
+		kernel = ask_shut(fd, want, kernel);
+		shut = kernel & POLLRDHUP;
+	}
+	ready = kernel & (POLLERR | POLLHUP | POLLNVAL | (want & (POLLPRI | POLLRDHUP)));
 	/* A call would not wait, it would be reset. */
 	if (unlikely(conn_pump_look(c) == -ESRCH))
 		return ready | POLLERR | POLLHUP | (want & (READ_EVENTS | WRITE_EVENTS | POLLRDHUP));
 	conn_take_tx_attention(c);
 	/* An end of our own that is shut for reading looks the same. */
-	if (kernel & POLLRDHUP && !load_relaxed(&c->rx.shut) && conn_tx_on_ring(c))
+	if (kernel & POLLRDHUP && !shut && conn_tx_on_ring(c))
 		conn_peer_ended(c);
 	if (kernel & (POLLIN | POLLRDHUP | POLLHUP | POLLERR) || conn_rx_attention(c) || unlooked(c) || conn_far_is_dead(c))
 		conn_frames_try(c, fd);
@@ -301,10 +327,10 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 	if (conn_rx_on_ring(c)) {
 		size_t low = (size_t)load_relaxed(&c->rcv_lowat), most = ring_rx_comes(&c->link.rx) / 2;
 
-		if (conn_rx_avail(c) >= (low < most ? low : most) || conn_rx_ended(c) || load_relaxed(&c->rx.shut))
+		if (conn_rx_avail(c) >= (low < most ? low : most) || conn_rx_ended(c) || shut)
 			ready |= want & READ_EVENTS;
 	} else if (load_relaxed(&c->rx.state) == RX_ACKED) {
-		if (conn_rx_tcp_bytes(c, fd) || conn_rx_ended(c) || load_relaxed(&c->rx.shut))
+		if (conn_rx_tcp_bytes(c, fd) || conn_rx_ended(c) || shut)
 			ready |= want & kernel & READ_EVENTS;
 	} else {
 		ready |= want & kernel & READ_EVENTS;
@@ -318,7 +344,7 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 		ready |= (want & POLLRDHUP) | (load_relaxed(&c->tx.state) == TX_SHUT ? POLLHUP : 0);
 	if (conn_tx_on_ring(c)) {
 		/* A send would not wait: it would fail. */
-		if (kernel & (POLLERR | POLLHUP) || load_relaxed(&c->rx.pending_errno) || writable(c))
+		if (kernel & (POLLERR | POLLHUP) || load_relaxed(&c->rx.pending_errno) || gone_for_good(c, kernel) || writable(c))
 			ready |= want & WRITE_EVENTS;
 	} else {
 		ready |= want & kernel & WRITE_EVENTS;

@@ -34,6 +34,27 @@ ssize_t conn_write_probe(struct conn *c, int fd)
 	return 0;
 }
 
+/* An error that a probe has taken from the socket is the program's. EPIPE is none: it stays. */
+static void keep_error(struct conn *c, ssize_t n)
+{
+	if (n >= 0 || n == -EAGAIN || n == -EPIPE)
+		return;
+	store_relaxed(&c->rx.error_told, 1);
+	conn_set_pending(c, (int)-n);
+}
+
+void conn_probe_ahead(struct conn *c, int fd)
+{
+	ssize_t n;
+
+	if (likely(!load_relaxed(&c->tx.probe_due)))
+		return;
+	n = conn_write_probe(c, fd);
+	if (n == 0)
+		store_relaxed(&c->tx.probe_due, 0);
+	keep_error(c, n);
+}
+
 static bool is_full(struct conn *c)
 {
 	return conn_is_linked(c) && load_relaxed(&c->tx.state) == TX_RING && !load_relaxed(&c->rx.dead) &&
@@ -148,7 +169,5 @@ void conn_probe_if_due(struct conn *c, int fd)
 		set_next(c, now);
 	}
 	lane_unlock(&c->tx.lock);
-	/* An error that this has taken from the socket is the program's. EPIPE is none: it stays. */
-	if (n < 0 && n != -EAGAIN && n != -EPIPE)
-		conn_set_pending(c, (int)-n);
+	keep_error(c, n);
 }

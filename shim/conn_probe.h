@@ -36,6 +36,9 @@ int64_t conn_look_again(struct conn *c, bool room);
 /* May there be something of that kind? Needs no hold. */
 bool conn_has_date(const struct conn *c);
 
+/* The one that goes in front of the next bytes (probe_due), if there is one. Tx lock held. */
+void conn_probe_ahead(struct conn *c, int fd);
+
 /* Writes the probe, or gives the connection up, if its time has come and nobody has the lane. Never blocks. */
 void conn_probe_if_due(struct conn *c, int fd);
 

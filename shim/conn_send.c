@@ -138,8 +138,7 @@ int conn_ring_check(struct conn *c, int fd)
 		return (int)n;
 	}
 	/* In front of the bytes: who has read them has the probe in its socket, and takes it away before it closes. */
-	if (unlikely(load_relaxed(&c->tx.probe_due)) && conn_write_probe(c, fd) == 0)
-		store_relaxed(&c->tx.probe_due, 0);
+	conn_probe_ahead(c, fd);
 	return 0;
 }
 

@@ -227,8 +227,12 @@ static int take_error(struct conn *c, int fd)
 	int err = exchange(&c->rx.pending_errno, 0);
 	unsigned int len = sizeof(err);
 
-	if (!err && sys_getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) < 0)
+	if (err)
+		return -err;
+	if (sys_getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) < 0)
 		return 0;
+	if (err)
+		store_relaxed(&c->rx.error_told, 1);
 	return -err;
 }
 

@@ -122,7 +122,7 @@ class Runner:
     def stale(self):
         if self.options.mode == "*":
             for row in self.deviations:
-                if not row.used and "*" not in row.script and any(row.is_for(mode) for mode in self.modes if self.script.wants(mode)):
+                if not row.used and not row.at_times and "*" not in row.script and any(row.is_for(mode) for mode in self.modes if self.script.wants(mode)):
                     self.complain("deviations", [f"line {row.line_number} no longer occurs: {row.step}: {row.result}"])
 
     def run(self):

@@ -84,6 +84,7 @@ class Deviation:
             raise ScriptError(f"deviations, line {line_number}: five fields are needed")
         self.line_number, self.used = line_number, False
         self.script, self.modes, self.step, self.result, self.reason = fields
+        self.at_times = self.reason.startswith("at times")  # who comes first decides; not in every run
 
     def is_for(self, mode):
         return any(fnmatch.fnmatchcase(mode.name, glob) for glob in self.modes.split())
