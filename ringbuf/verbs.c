@@ -55,7 +55,7 @@ static void publish(struct verbs_link *v, bool died)
 		rx = true;
 	}
 	if (v->credit_came)
-		peer_publish_u64(&link->tx.ctl->rx.head_pos, v->head_units << v->credit_shift);
+		peer_publish_u64(&link->tx.ctl->rx.head_pos, v->head_pos);
 	v->words_came = false;
 	v->credit_came = false;
 	if (rx)

@@ -90,6 +90,8 @@ struct verbs_link {
 	/* sending */
 	uint64_t posted_pos;   /* bytes before it have been posted */
 	uint64_t head_units;   /* the peer's head, as last told */
+	uint64_t head_pos;     /* as far as it may be used */
+	bool head_ahead;       /* it counts as far as our bytes are known to have landed */
 	uint64_t peer_batches; /* receive requests that the peer has posted, in batches, as last told */
 	uint64_t messages;     /* that used them */
 	uint64_t wrs, wrs_done;
@@ -150,16 +152,20 @@ static inline uint64_t verbs_head(const struct verbs_link *v)
 }
 
 /*
- * How much of what was taken may be told, and so overwritten at the sender. Not what is being read from there, since the READ would bring
- * what replaced it; nor what was fetched and is not announced, since the sender has yet to write it, into the same place here.
+ * How much of what was taken may be told without more ado, and so overwritten at the sender. Not what was fetched and is not announced: the sender has
+ * yet to write it, into the same place here (WORD_AHEAD).
  */
-static inline uint64_t verbs_head_to_tell(const struct verbs_link *v)
+static inline uint64_t verbs_head_announced(const struct verbs_link *v)
 {
 	uint64_t head = verbs_head(v);
 
-	if (head > v->announced_pos)
-		head = v->announced_pos;
-	return v->fetching && head > v->fetch_from ? v->fetch_from : head;
+	return head > v->announced_pos ? v->announced_pos : head;
+}
+
+/* Bytes of the peer's are on their way into the rx ring, and what is told reaches behind their beginning: it must not arrive before them. */
+static inline bool verbs_needs_fence(const struct verbs_link *v)
+{
+	return v->fetching && v->fetch_from != UINT64_MAX && v->told_units << v->credit_shift > v->fetch_from;
 }
 
 static inline uint32_t slots_free(const struct verbs_link *v)

@@ -36,6 +36,23 @@ void verbs_drain(struct verbs_link *v)
 	}
 }
 
+/*
+ * The place of a byte is free for another one when the peer has taken it, and when it has landed there: a peer that is ahead has fetched it, and our
+ * WRITE of it may still be on its way.
+ */
+static void use_head(struct verbs_link *v)
+{
+	uint64_t head = v->head_units << v->credit_shift;
+
+	if (v->head_ahead && head > v->acked_pos)
+		head = v->acked_pos;
+	if (head <= v->head_pos)
+		return;
+	v->head_pos = head;
+	v->head_ahead = v->head_ahead && head != v->head_units << v->credit_shift;
+	v->credit_came = true;
+}
+
 /* The count of receive requests, and the head. Both are counts of the peer's that a word shows the low bits of. */
 static int take_counts(struct verbs_link *v, uint32_t word)
 {
@@ -53,15 +70,16 @@ static int take_counts(struct verbs_link *v, uint32_t word)
 	v->peer_batches = batches;
 	if (units != v->head_units) {
 		v->head_units = units;
-		v->credit_came = true;
+		v->head_ahead = (word & WORD_FLAGS) == WORD_AHEAD;
+		use_head(v);
 	}
 	return 0;
 }
 
-/* What was granted is what was told, not what has been taken since. `end` is not behind what was announced, nor is what was told ahead of it. */
+/* What was granted is what was told, not what has been taken since. What was told may be ahead of `end`: it was fetched. */
 static bool passes_grant(const struct verbs_link *v, uint64_t end)
 {
-	return end - (v->told_units << v->credit_shift) > v->ring_bytes;
+	return (int64_t)(end - (v->told_units << v->credit_shift) - v->ring_bytes) > 0;
 }
 
 static int take_word(struct verbs_link *v, uint32_t word)
@@ -74,9 +92,9 @@ static int take_word(struct verbs_link *v, uint32_t word)
 	if (passes_grant(v, end))
 		return -EPROTO;
 	v->announced_pos = end;
-	if (word & WORD_HELD)
+	if ((word & WORD_FLAGS) == WORD_HELD)
 		v->held = true;
-	if (word & WORD_REOPEN)
+	else if (word & WORD_FLAGS)
 		v->closed = false;
 	if (!v->closed)
 		v->burst = 0;
@@ -149,6 +167,8 @@ static int take_sent(struct verbs_link *v, const struct ibv_wc *wc)
 	count_add(&v->counts.send_cqes, 1);
 	v->wrs_done = wc->wr_id & ID_MASK;
 	store_unlocked(&v->acked_pos, v->pos_at[v->wrs_done % SEND_SLOTS]);
+	if (unlikely(v->head_ahead))
+		use_head(v);
 	switch (wc->wr_id >> TAG_SHIFT) {
 	case TAG_GATE:
 		v->closed = false;

@@ -32,8 +32,10 @@ static struct ibv_send_wr *next(struct verbs_link *v, struct verbs_batch *b, enu
 	wr = &b->wr[b->nr++];
 	*wr = (struct ibv_send_wr){ .opcode = opcode, .wr_id = ++v->wrs | (uint64_t)tag << TAG_SHIFT };
 	v->pos_at[v->wrs % SEND_SLOTS] = v->posted_pos;
+	if (unlikely(verbs_needs_fence(v)))
+		wr->send_flags |= IBV_SEND_FENCE;
 	if (tag != TAG_PLAIN || ++v->unsignalled >= SIGNAL_EVERY) {
-		wr->send_flags = IBV_SEND_SIGNALED;
+		wr->send_flags |= IBV_SEND_SIGNALED;
 		v->unsignalled = 0;
 	}
 	return wr;
@@ -50,10 +52,13 @@ static void payload(struct verbs_link *v, struct verbs_batch *b, struct ibv_send
 		wr->send_flags |= IBV_SEND_INLINE;
 }
 
-/* Our counts, as of now: what they tell need not be told again. */
+/* Our counts, as of now: what they tell need not be told again. A head that was told ahead stays until the rest has come up to it. */
 static uint32_t word_now(struct verbs_link *v, uint32_t length, uint32_t flags)
 {
-	v->told_units = verbs_head_to_tell(v) >> v->credit_shift;
+	uint64_t units = (flags == WORD_AHEAD ? verbs_head(v) : verbs_head_announced(v)) >> v->credit_shift;
+
+	if (units > v->told_units)
+		v->told_units = units;
 	v->told_batches = v->batches;
 	v->messages++;
 	count_add(&v->counts.messages, 1);
@@ -132,7 +137,7 @@ static void post_piece(struct verbs_link *v, struct verbs_batch *b, uint32_t len
  */
 static uint32_t receives_owed(const struct verbs_link *v, uint32_t len)
 {
-	uint64_t rest = (v->head_units << v->credit_shift) + v->ring_bytes - v->posted_pos - len;
+	uint64_t rest = v->head_pos + v->ring_bytes - v->posted_pos - len;
 	uint64_t owed = (rest + PIECE_MAX - 1) / PIECE_MAX;
 
 	if (len == PIECE_MAX)
@@ -220,8 +225,14 @@ static void post_memory(struct verbs_link *v, struct verbs_batch *b)
 /* Half of a ring, or of the receive requests, is not told of. */
 static bool credit_due(const struct verbs_link *v)
 {
-	return (verbs_head_to_tell(v) >> v->credit_shift) - v->told_units >= CREDIT_UNITS / 2 ||
+	return (int64_t)((verbs_head(v) >> v->credit_shift) - v->told_units) >= CREDIT_UNITS / 2 ||
 	       (v->batches - v->told_batches) * RECV_BATCH >= RECV_SLOTS / 2;
+}
+
+/* Bytes that were fetched are taken, and the sender has not written them yet. */
+static bool is_ahead(const struct verbs_link *v)
+{
+	return verbs_head(v) >> v->credit_shift > verbs_head_announced(v) >> v->credit_shift;
 }
 
 /* REOPEN first: the peer's device takes it before it answers the READ. */
@@ -281,13 +292,20 @@ void verbs_post(struct verbs_link *v, unsigned asked, bool fetch)
 	hold = v->posted_pos != load_relaxed(&v->shown->tail_pos) && !v->closed;
 	if (hold && slots_free(v) < SLOTS_KEPT + 3)
 		tag = TAG_GATE;
-	if ((hold || credit_due(v)) && has_room(v, 0, 0)) {
+	if (hold && has_room(v, 0, 0)) {
 		count_add(&v->counts.credits, 1);
-		v->closed = v->closed || hold;
-		send_word(v, &b, 0, 0, word_now(v, 0, hold ? WORD_HELD : 0), tag);
+		v->closed = true;
+		send_word(v, &b, 0, 0, word_now(v, 0, WORD_HELD), tag);
+	}
+	if (credit_due(v) && has_room(v, 0, 0)) {
+		count_add(&v->counts.credits, 1);
+		send_word(v, &b, 0, 0, word_now(v, 0, is_ahead(v) ? WORD_AHEAD : 0), TAG_PLAIN);
 	}
 	if (fetch && has_room(v, 2, 0))
 		post_fetch_of_tail(v, &b);
+	/* A head that was told ahead waits for our bytes to land. */
+	if (v->head_ahead && v->acked_pos != v->posted_pos)
+		v->probe_due = true;
 	/* A signalled request that is under way will do. */
 	if (v->probe_due && v->wrs != v->wrs_done && !v->unsignalled)
 		v->probe_due = false;

@@ -16,6 +16,8 @@
 #define WORD_RECEIVES_MASK UINT32_C(0x3f)
 #define WORD_HELD (UINT32_C(1) << 30)
 #define WORD_REOPEN (UINT32_C(1) << 31)
+#define WORD_AHEAD (WORD_HELD | WORD_REOPEN)
+#define WORD_FLAGS (WORD_HELD | WORD_REOPEN)
 
 #define CREDIT_UNITS 128 /* a ring */
 

@@ -49,7 +49,7 @@ bool ring_tx_sleep_begin(struct ring_tx *tx, size_t want);
 bool ring_tx_sleep_begin_words(struct ring_tx *tx);
 void ring_tx_sleep_end(struct ring_tx *tx, bool rung);
 
-/* Of a large ring to a far receiver: what that fetches from the sender it cannot tell of yet, and it may have taken all and be gone to do other things. */
+/* Of a large ring to a far receiver: what that has fetched is free when it was written, too, and its device may not take all of it while the program does other things. */
 #define RING_FAR_LOW_WATER (UINT32_C(1) << 16)
 
 /* Room that makes a sender writable, and that sleep_begin() waits for. */

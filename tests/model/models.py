@@ -133,6 +133,7 @@ MODELS = {
         "scenes": {
             "held": ([], "a sender that holds bytes behind a closed gate and never calls again"),
             "fetch": (["-DFETCH"], "what lies in the rings while bytes are fetched and posted at once"),
+            "gone": (["-DGONE"], "a receiver takes everything, some of it fetched, and calls no more; its sender wants room"),
             "sleepers": (["-DSLEEPERS"], "two threads asleep on one completion channel, one pump at a time"),
             "credits": (["-DCREDITS"], "two ends stream to each other through few receive requests"),
             "ends": (["-DENDS"], "FIN over TCP races bytes over RDMA; killed, or the queue pair lost, at any moment"),
@@ -147,6 +148,10 @@ MODELS = {
             "FETCHED_IS_ANNOUNCED": ([], "bytes that were fetched are counted again when they are posted"),
             "TOLD_WHILE_FETCHING": (["-DFETCH"], "the sender may overwrite what is being read from it"),
             "TOLD_BEFORE_ANNOUNCED": (["-DFETCH"], "the sender may overwrite what it has not posted yet"),
+            "ONLY_ANNOUNCED_IS_TOLD": (["-DGONE"], "of bytes that were fetched and not announced no head is told"),
+            "AHEAD_AT_ONCE": (["-DGONE"], "a head that is told ahead is used before the bytes have landed"),
+            "AHEAD_UNPROBED": (["-DGONE"], "who waits for that does not ask its device"),
+            "NO_FENCE": (["-DGONE"], "a head behind the beginning of a READ is told before that has landed"),
             "ARM_AFTER_POLL": ([], "the queue is armed after the last look"),
             "NO_CREDIT": (["-DWINDOW=9"], "a receiver that sends nothing back reports nothing"),
             "DRAIN_WITHOUT_ARMING": (["-DSLEEPERS"], "who drains the channel does not arm for the others"),

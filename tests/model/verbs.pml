@@ -7,7 +7,8 @@
  * while its device goes on.
  *
  * Scenes: default (HELD), a sender that publishes, holds bytes back behind a closed gate, and leaves;  -DFETCH, what lies in the rings while
- * bytes that were fetched and bytes that are posted are both under way;  -DSLEEPERS, two threads asleep on one
+ * bytes that were fetched and bytes that are posted are both under way;  -DGONE, a receiver that has taken everything, some of it fetched, and
+ * calls no more;  -DSLEEPERS, two threads asleep on one
  * completion channel, the pump's lock;  -DCREDITS, two ends that stream to each other through few receive requests;  -DENDS, FIN over TCP racing
  * bytes over RDMA, with a sender killed and a queue pair lost at any moment.
  *
@@ -21,7 +22,7 @@
 #define READ 3
 #define ACK 4
 
-#if !defined(SLEEPERS) && !defined(CREDITS) && !defined(ENDS) && !defined(FETCH)
+#if !defined(SLEEPERS) && !defined(CREDITS) && !defined(ENDS) && !defined(FETCH) && !defined(GONE)
 /* ---- a sender that holds and leaves ---- */
 #ifndef BYTES
 #define BYTES 5
@@ -484,7 +485,10 @@ byte from, to;
 chan wire = [2] of { byte, byte, bool };	/* position, content as the device took it, HELD */
 
 #define RX_TAIL (announced > fetched -> announced : fetched)
-/* Neither what is being read from the sender nor what it has still to write is told as taken, or it would be overwritten there */
+/*
+ * Neither what is being read from the sender nor what it has still to write is told as taken, or it would be overwritten there. GONE has what may be
+ * told all the same.
+ */
 #ifdef MUT_TOLD_WHILE_FETCHING
 #define KEPT head
 #else
@@ -532,6 +536,264 @@ active proctype receiver()
 		od;
 		pos = 0; reading = false; fetched = to }
 	od
+}
+
+#elif defined(GONE)
+/* ---- who has taken everything, some of it fetched, and never calls again, leaves no sender asleep for want of room ---- */
+#ifndef BYTES
+#define BYTES 4
+#endif
+#define RING 2
+#define LOW 1			/* room that a sender waits for */
+
+byte staging[RING], ring[RING], captured[RING];	/* a byte's content is its position + 1 */
+/* The sender's. starved: it knows of no receive request; once, and any word from the receiver ends it */
+byte tail, posted, acked, told_head, head_seen;
+bool ahead, closed, starved, was_starved, asleep, leaves;
+/* The receiver's */
+byte announced, fetched, head, told, from, to;
+bool held, gone;
+/* The devices': what is being read is on its way as soon as it is captured, and lands at any later time */
+byte landed;
+bool under_way, came;
+
+chan wire = [4] of { byte, bool };		/* up to which position, HELD; of no new bytes: only the word */
+chan back = [4] of { byte, byte, bool, bool };	/* kind, head, ahead, fenced */
+chan cq_a = [6] of { byte, byte, bool };
+chan cq_b = [8] of { byte, byte, bool };
+
+#define RX_TAIL (announced > fetched -> announced : fetched)
+#define ROOM (RING - (tail - head_seen))
+#define ANNOUNCED_HEAD (head > announced -> announced : head)
+
+active proctype device_a()
+{
+	byte upto, i;
+	bool h;
+end:
+	do
+	:: atomic { wire ? upto, h ->
+		i = landed;
+		do
+		:: i < upto ->
+			assert(staging[i % RING] == i + 1);	/* nothing that is still to be written is overwritten */
+			ring[i % RING] = staging[i % RING]; i++
+		:: else -> break
+		od;
+		landed = (upto > landed -> upto : landed);
+		cq_b ! BYTE, upto, h; upto = 0; h = false; i = 0 }
+	od
+}
+
+active proctype device_b()
+{
+	byte k, n;
+	bool a, f;
+end:
+	do
+	:: atomic { nempty(back) ->
+		back ? <k, n, a, f>;
+		if
+#ifndef MUT_NO_FENCE
+		:: f && under_way -> k = 99			/* waits for the READ in front of it */
+#endif
+		:: else -> back ? k, n, a, f
+		fi;
+		if
+		:: k == 99 -> skip
+		:: k == READ && n == 0 -> cq_b ! READ, tail, false
+		:: k == READ && n != 0 -> captured[0] = staging[0]; captured[1] = staging[1];
+			under_way = true
+		:: else -> cq_a ! k, n, a
+		fi;
+		n = 0; a = false; f = false;
+		if
+		:: k == 99 -> k = 0; !under_way
+		:: else -> k = 0
+		fi }
+	od
+}
+
+/* What was read arrives */
+active proctype landing()
+{
+	byte i;
+end:
+	do
+	:: atomic { under_way ->
+		i = from;
+		do
+		:: i < to -> ring[i % RING] = captured[i % RING]; i++
+		:: else -> break
+		od;
+		i = 0; under_way = false; came = true }
+	od
+}
+
+inline use_head()
+{
+	if
+#ifdef MUT_AHEAD_AT_ONCE
+	:: head_seen = told_head
+#else
+	:: !ahead -> head_seen = told_head
+	:: ahead && acked >= told_head -> head_seen = told_head; ahead = false
+	:: ahead && acked < told_head -> head_seen = (acked > head_seen -> acked : head_seen)
+#endif
+	fi
+}
+
+inline poll_a()
+{
+	atomic {
+		acked = landed;
+		closed = closed && posted != landed;
+		do
+		:: nempty(cq_a) -> cq_a ? k, n, a;
+			starved = false;
+			if
+			:: k == REOPEN || a -> closed = false
+			:: else
+			fi;
+			if
+			:: n != told_head -> assert(n > told_head && n <= tail); told_head = n; ahead = a
+			:: else
+			fi;
+			k = 0; n = 0; a = false
+		:: empty(cq_a) -> break
+		od;
+		use_head()
+	}
+}
+
+/* All that may go out. What stays is told of once, whether it is held or lacks a receive request. */
+inline post(leaving)
+{
+	atomic {
+		if
+		:: posted < tail && !starved && (!closed || leaving) ->
+			if
+			:: closed = true; wire ! tail, true; posted = tail
+			:: wire ! tail, false; posted = tail
+			:: !was_starved -> starved = true; was_starved = true; wire ! posted, true
+			fi
+		:: else
+		fi
+	}
+}
+
+active proctype sender()
+{
+	byte k, n;
+	bool a;
+	do
+	:: tail == BYTES -> break
+	:: tail < BYTES && ROOM > 0 -> atomic { staging[tail % RING] = tail + 1; tail++ }
+		poll_a();
+		post(false)
+	:: tail < BYTES && ROOM < LOW ->
+		poll_a();
+		post(true);
+		if
+		:: ROOM >= LOW
+		:: else ->
+			/* The completion of what was posted is asked for where a head waits for it */
+			asleep = true;
+end_asleep:
+#ifdef MUT_AHEAD_UNPROBED
+			nempty(cq_a);
+#else
+			nempty(cq_a) || (ahead && acked != landed);
+#endif
+			asleep = false
+		fi
+	od
+	leaves = true
+}
+
+inline poll_b()
+{
+	atomic {
+		do
+		:: nempty(cq_b) -> cq_b ? k, n, h;
+			if
+			:: k == BYTE -> announced = (n > announced -> n : announced); held = held || h
+			:: k == READ ->
+				if
+				:: n > RX_TAIL -> from = RX_TAIL; to = n; back ! READ, 1, false, false
+				:: else -> reading = false
+				fi
+			fi;
+			k = 0; n = 0; h = false
+		:: empty(cq_b) -> break
+		od;
+		if
+		:: came -> came = false; reading = false; fetched = to
+		:: else
+		fi
+	}
+}
+
+#ifdef MUT_ONLY_ANNOUNCED_IS_TOLD
+#define TOLD ANNOUNCED_HEAD
+#else
+#define TOLD head
+#endif
+/* Reading bytes, and what is told reaches behind their beginning */
+#define FENCED(h) (reading && to > from && h > from)
+
+inline credit()
+{
+	atomic {
+		if
+		:: TOLD > told && TOLD - told >= RING / 2 ->
+			told = TOLD;
+			back ! CREDIT, told, told > announced, FENCED(told)
+		:: else
+		fi
+	}
+}
+
+active proctype receiver()
+{
+	byte k, n;
+	bool h, reading;
+	do
+	:: head == BYTES -> break
+	:: RX_TAIL > head ->
+		assert(ring[head % RING] == head + 1);
+		atomic { head++; poll_b() }
+		credit()
+	:: RX_TAIL == head && head < BYTES ->
+		poll_b();
+		credit();
+		if
+		:: RX_TAIL > head
+		:: RX_TAIL == head -> gone = true; break		/* and never calls again */
+		:: RX_TAIL == head ->
+			atomic {
+				if
+				:: held && !reading ->
+					held = false; reading = true; from = 0; to = 0;
+					told = (ANNOUNCED_HEAD > told -> ANNOUNCED_HEAD : told);
+					back ! REOPEN, told, false, false;
+					back ! READ, 0, false, false
+				:: else
+				fi
+			};
+			nempty(cq_b) || came
+		fi
+	od
+}
+
+/* Nothing moves any more */
+active proctype monitor()
+{
+end:
+	timeout ->
+	assert(!asleep || head != tail);
+	assert(gone || head == tail);
+	assert(leaves || asleep)
 }
 
 #else

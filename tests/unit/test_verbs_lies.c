@@ -2,12 +2,6 @@
 /* A peer that says what is not so, a device that fails, a rendezvous that comes to nothing: the link ends, and nothing else happens. */
 #include "verbs_fixture.h"
 
-static int fresh(void **state)
-{
-	fake_reset();
-	return 0;
-}
-
 /* The link is dead for `why`, its sleepers are told, and nothing that was not sent is there to be read. */
 static void assert_dead(struct ring_link *link, int why, uint64_t tail)
 {

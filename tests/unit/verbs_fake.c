@@ -155,6 +155,8 @@ static bool execute(struct fake_qp *q)
 	struct ibv_wc in = { .wc_flags = IBV_WC_WITH_IMM, .imm_data = w->wr.imm_data, .opcode = IBV_WC_RECV_RDMA_WITH_IMM };
 	void *mine = NULL, *theirs = NULL;
 
+	if (q->late_to && w->wr.send_flags & IBV_SEND_FENCE)
+		return false;
 	if (q->fail) {
 		broken(q, w->wr.wr_id, q->fail);
 		return true;

@@ -83,6 +83,19 @@ static inline void far_close(struct far_pair *p)
 	assert_int_equal(fake.overruns, 0);
 }
 
+static inline uint64_t far_count(const struct ring_link *link, size_t offset)
+{
+	return load_relaxed((_Atomic uint64_t *)((uintptr_t)verbs->counts(link) + offset));
+}
+#define COUNT(link, field) far_count(link, offsetof(struct verbs_counts, field))
+
+/* Of a test. */
+static inline int fresh(void **state)
+{
+	fake_reset();
+	return 0;
+}
+
 static inline struct ibv_qp *qp_of(const struct ring_link *link)
 {
 	return engine_of(link)->qp;
