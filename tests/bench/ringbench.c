@@ -19,17 +19,10 @@
 #include <unistd.h>
 
 #include "ringbuf/shm.h"
+#include "tests/bench/bare_ring.h"
 
-#define RING_BYTES (1 << 18)
 #define LARGE_BYTES (1 << 16)
 #define ROUNDS_MAX 100
-
-/* The least: one line for each position, each side caches the other's. */
-struct bare_ring {
-	_Alignas(128) _Atomic uint64_t tail;
-	_Alignas(128) _Atomic uint64_t head;
-	_Alignas(4096) uint8_t data[RING_BYTES];
-};
 
 struct shared {
 	_Alignas(128) _Atomic uint64_t line;
@@ -72,24 +65,6 @@ static void line_far(uint64_t count)
 	}
 }
 
-static inline void bare_send(struct bare_ring *ring, uint64_t *tail, uint64_t *head_seen, const void *buf, size_t len)
-{
-	while (RING_BYTES - (*tail - *head_seen) < len)
-		*head_seen = load_acquire(&ring->head);
-	memcpy(ring->data + (*tail & (RING_BYTES - 1)), buf, len);
-	*tail += len;
-	store_release(&ring->tail, *tail);
-}
-
-static inline void bare_recv(struct bare_ring *ring, uint64_t *head, uint64_t *tail_seen, void *buf, size_t len)
-{
-	while (*tail_seen - *head < len)
-		*tail_seen = load_acquire(&ring->tail);
-	memcpy(buf, ring->data + (*head & (RING_BYTES - 1)), len);
-	*head += len;
-	store_release(&ring->head, *head);
-}
-
 static void bare_reset(void)
 {
 	for (int i = 0; i < 2; i++) {
@@ -100,40 +75,43 @@ static void bare_reset(void)
 
 static void bare_pong_near(uint64_t count)
 {
-	uint64_t tail = 0, head_seen = 0, head = 0, tail_seen = 0, word;
+	struct bare_side tail = { 0 }, head = { 0 };
+	uint64_t word;
 
 	for (uint64_t i = 0; i < count; i++) {
-		bare_send(&shared->bare[0], &tail, &head_seen, &i, 8);
-		bare_recv(&shared->bare[1], &head, &tail_seen, &word, 8);
+		bare_send(&shared->bare[0], &tail, &i, 8);
+		bare_recv(&shared->bare[1], &head, &word, 8);
 	}
 }
 
 static void bare_pong_far(uint64_t count)
 {
-	uint64_t tail = 0, head_seen = 0, head = 0, tail_seen = 0, word;
+	struct bare_side tail = { 0 }, head = { 0 };
+	uint64_t word;
 
 	for (uint64_t i = 0; i < count; i++) {
-		bare_recv(&shared->bare[0], &head, &tail_seen, &word, 8);
-		bare_send(&shared->bare[1], &tail, &head_seen, &word, 8);
+		bare_recv(&shared->bare[0], &head, &word, 8);
+		bare_send(&shared->bare[1], &tail, &word, 8);
 	}
 }
 
 static void bare_small_near(uint64_t count)
 {
-	uint64_t tail = 0, head_seen = 0;
+	struct bare_side tail = { 0 };
 
 	for (uint64_t i = 0; i < count; i++)
-		bare_send(&shared->bare[0], &tail, &head_seen, &i, 8);
-	while (load_acquire(&shared->bare[0].head) != tail)
+		bare_send(&shared->bare[0], &tail, &i, 8);
+	while (load_acquire(&shared->bare[0].head) != tail.pos)
 		;
 }
 
 static void bare_small_far(uint64_t count)
 {
-	uint64_t head = 0, tail_seen = 0, word = 0;
+	struct bare_side head = { 0 };
+	uint64_t word = 0;
 
 	for (uint64_t i = 0; i < count; i++) {
-		bare_recv(&shared->bare[0], &head, &tail_seen, &word, 8);
+		bare_recv(&shared->bare[0], &head, &word, 8);
 		if (word != i)
 			abort();
 	}
@@ -141,20 +119,20 @@ static void bare_small_far(uint64_t count)
 
 static void bare_large_near(uint64_t count)
 {
-	uint64_t tail = 0, head_seen = 0;
+	struct bare_side tail = { 0 };
 
 	for (uint64_t i = 0; i < count; i++)
-		bare_send(&shared->bare[0], &tail, &head_seen, large, LARGE_BYTES);
-	while (load_acquire(&shared->bare[0].head) != tail)
+		bare_send(&shared->bare[0], &tail, large, LARGE_BYTES);
+	while (load_acquire(&shared->bare[0].head) != tail.pos)
 		;
 }
 
 static void bare_large_far(uint64_t count)
 {
-	uint64_t head = 0, tail_seen = 0;
+	struct bare_side head = { 0 };
 
 	for (uint64_t i = 0; i < count; i++)
-		bare_recv(&shared->bare[0], &head, &tail_seen, large, LARGE_BYTES);
+		bare_recv(&shared->bare[0], &head, large, LARGE_BYTES);
 }
 
 static inline void ours_send(struct ring_tx *tx, const uint8_t *buf, size_t len)
@@ -293,9 +271,9 @@ static int in_order(const void *a, const void *b)
 static void open_link(void)
 {
 	struct link_bells near_bells, far_bells;
-	int fd = shm_create(&shared->near, RING_BYTES, &near_bells);
+	int fd = shm_create(&shared->near, BARE_BYTES, &near_bells);
 
-	if (fd < 0 || shm_attach(&shared->far, fd, RING_BYTES, &far_bells) < 0) {
+	if (fd < 0 || shm_attach(&shared->far, fd, BARE_BYTES, &far_bells) < 0) {
 		fprintf(stderr, "ringbench: no link: %d\n", fd);
 		exit(2);
 	}

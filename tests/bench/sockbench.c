@@ -12,10 +12,14 @@
 #include "sockbench.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 
-#define PORT_FD 3 /* of the server: where it says its port */
+/* Of the server: where it says its port, and what it shares with the client. */
+#define PORT_FD 3
+#define MEMORY_FD 4
 
 pid_t server_pid;
 
@@ -124,6 +128,31 @@ int accept_from(int listener)
  * ---- Start ----
  */
 
+static int memory_fd = MEMORY_FD;
+
+void *shared_memory(size_t len)
+{
+	void *at;
+
+	if (ftruncate(memory_fd, (off_t)len) < 0)
+		die("ftruncate");
+	at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, memory_fd, 0);
+	if (at == MAP_FAILED)
+		die("mmap");
+	return at;
+}
+
+/* Neither in the other's way; both above the numbers that the server knows them by. */
+static int clear_of_standing(int fd)
+{
+	int high = fcntl(fd, F_DUPFD_CLOEXEC, MEMORY_FD + 1);
+
+	if (high < 0)
+		die("dup");
+	close(fd);
+	return high;
+}
+
 static const struct mode {
 	const char *name;
 	void (*client)(uint16_t port, uint64_t count);
@@ -173,16 +202,18 @@ static uint16_t start_server(const struct mode *mode, char **argv)
 
 	if (pipe(fds) < 0)
 		die("pipe");
+	fds[0] = clear_of_standing(fds[0]);
+	fds[1] = clear_of_standing(fds[1]);
+	memory_fd = memfd_create("sockbench", MFD_CLOEXEC);
+	if (memory_fd < 0)
+		die("memfd_create");
+	memory_fd = clear_of_standing(memory_fd);
 	server_pid = fork();
 	if (server_pid < 0)
 		die("fork");
 	if (!server_pid) {
-		if (fds[1] != PORT_FD) {
-			dup2(fds[1], PORT_FD);
-			close(fds[1]);
-		}
-		if (fds[0] != PORT_FD)
-			close(fds[0]);
+		if (dup2(fds[1], PORT_FD) < 0 || dup2(memory_fd, MEMORY_FD) < 0)
+			die("dup2");
 		if (mode->plain_peer) {
 			unsetenv("LD_PRELOAD");
 			unsetenv("RINGWAY");

@@ -40,6 +40,9 @@ int accept_from(int listener);
 
 extern pid_t server_pid;
 
+/* Both processes of a mode that is compared with shared memory share these many bytes, zeroed. */
+void *shared_memory(size_t len);
+
 /* sockbench_busy.c */
 void echo(int fd);
 void round_trips(int fd, uint64_t count);
