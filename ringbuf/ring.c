@@ -62,6 +62,7 @@ void ring_rx_init(struct ring_rx *rx, struct lane_front *front, struct lane_ctl 
 	rx->other_pos = &rx->answered;
 	areas_init(rx->area, data, overflow, ring_bytes);
 	ring_rx_place(rx);
+	rx->pauses = RING_RELAX;
 	bells_init(&rx->bells);
 }
 
@@ -153,4 +154,46 @@ int ring_rx_refresh(struct ring_rx *rx)
 	rx->answered = load_unlocked(rx->other_pos);
 	rx_express(rx, tail);
 	return 0;
+}
+
+static void relax(uint32_t pauses)
+{
+	while (pauses--)
+		cpu_relax();
+}
+
+/* A pause that has caught much for its length makes the next one twice as long; one that has not is the last long one. */
+static ssize_t rx_avail_behind(struct ring_rx *rx)
+{
+	uint32_t pauses = rx->pauses;
+	ssize_t avail;
+
+	relax(pauses);
+	avail = ring_rx_avail(rx);
+	if (avail < 4 * (ssize_t)pauses)
+		rx->pauses = RING_RELAX;
+	else if (pauses < RING_BEHIND_PAUSES && avail < RING_BEHIND_BYTES)
+		rx->pauses = 2 * pauses;
+	return avail;
+}
+
+ssize_t ring_rx_avail_soon(struct ring_rx *rx)
+{
+	ssize_t avail = (ssize_t)(rx->tail_seen - rx->head_pos);
+
+	if (avail)
+		return avail;
+	/* From a far peer nothing comes without a pump. */
+	if (unlikely(rx->bells.far))
+		return ring_rx_avail(rx);
+	if (rx->caught && rx->caught < RING_BEHIND_BYTES && ring_rx_pauses(rx) > 1)
+		avail = rx_avail_behind(rx);
+	else
+		avail = ring_rx_avail(rx);
+	for (int left = RING_SOON; !avail && left > 0; left -= ring_rx_pauses(rx)) {
+		ring_rx_relax(rx);
+		avail = ring_rx_avail(rx);
+	}
+	rx->caught = avail < 0 ? 0 : avail > RING_BEHIND_BYTES ? RING_BEHIND_BYTES : (uint32_t)avail;
+	return avail;
 }

@@ -28,8 +28,14 @@
 #define RING_RELAX 16
 /* Between two times that a lane's overflow ring is trimmed. */
 #define RING_TRIM_EVERY_NS INT64_C(50000000)
-/* Pauses that ring_rx_avail_soon() spends. */
+/* Pauses that ring_rx_avail_soon() spends on looks at an empty ring. */
 #define RING_SOON 32
+/*
+ * A stream is best taken from this far behind. A reader's processor fetches lines ahead of it; nearer to the sender it takes away
+ * those that are about to be written, and each has to move once more. So many pauses at a time are spent on getting there.
+ */
+#define RING_BEHIND_BYTES 4096
+#define RING_BEHIND_PAUSES 512
 
 struct ring_tx;
 struct ring_rx;
@@ -100,6 +106,8 @@ struct ring_rx {
 	uint64_t moves;     /* the top bits of that tail */
 	uint64_t answered;  /* *other_pos when something last came: has anything been sent since? */
 	const uint64_t *other_pos; /* the tail_pos of the same end's ring_tx */
+	uint32_t caught;    /* by the last ring_rx_avail_soon() that looked */
+	uint32_t pauses;    /* before its next look at a stream */
 	uint64_t express_pos; /* express[] holds the express_len bytes from here on, valid while that is head_pos */
 	uint8_t express_len;
 	bool moving;        /* bytes before the last move are unread, the others lie in the other ring */
@@ -500,20 +508,11 @@ static inline void ring_rx_relax(const struct ring_rx *rx)
 		cpu_relax();
 }
 
-/* ring_rx_avail() for who would rather wait a moment, too short to ask a clock: a round trip between two CPUs. */
-static inline ssize_t ring_rx_avail_soon(struct ring_rx *rx)
-{
-	ssize_t avail = ring_rx_avail(rx);
-
-	/* From a far peer nothing comes without a pump. */
-	if (!avail && unlikely(rx->bells.far))
-		return 0;
-	for (int left = RING_SOON; !avail && left > 0; left -= ring_rx_pauses(rx)) {
-		ring_rx_relax(rx);
-		avail = ring_rx_avail(rx);
-	}
-	return avail;
-}
+/*
+ * ring_rx_avail() for who would rather wait a moment, too short to ask a clock: a round trip between two CPUs; and in a stream, before
+ * it looks, until more has come that is worth it.
+ */
+ssize_t ring_rx_avail_soon(struct ring_rx *rx);
 
 /* Takes up to `len` bytes: their number, 0 when empty, -EPROTO. Fewer than `len` mean that the ring is drained by now. */
 static inline ssize_t ring_read(struct ring_rx *rx, void *buf, size_t len)

@@ -100,6 +100,11 @@ bool spin_pays(void)
 	return load_relaxed(&spin.budget_ns) != 0;
 }
 
+bool spin_allowed(void)
+{
+	return options.spin_us && load_relaxed(&spin.nr_cpus) != 1;
+}
+
 void spin_result(bool hit, uint32_t spent_ns)
 {
 	uint32_t budget = load_relaxed(&spin.budget_ns);

@@ -33,21 +33,51 @@
 #define HOLD_ASLEEP_NS 1000000
 #define HOLD_AWAKE_NS 200000
 #define KERNEL_SIGSET 8
+/* Room in a full ring that is worth going on for, pauses between two looks for it, how many looks, how many of them in vain. */
+#define STEP_WORTH_BYTES 4096
+#define TAKEN_PAUSES 32
+#define TAKEN_LOOKS 128
+#define TAKEN_IDLE 16
 
 int64_t wait_deadline(int64_t timeout_ns)
 {
 	return timeout_ns ? now_ns() + timeout_ns : WAIT_FOREVER;
 }
 
-/* Worth another step? A few loads, and a pause if not. In the ring that is full now: the overflow ring is for when this was in vain. */
+/*
+ * Worth another step? A few loads, and some pauses if not: a look costs the receiver the line that it stores its head to. In the ring that is
+ * full now: the overflow ring is for when this was in vain.
+ */
 static bool has_room(void *arg)
 {
 	struct conn *c = arg;
 
 	conn_pump(c, VERBS_EMPTY);
-	if (ring_tx_room_now(&c->link.tx) >= ring_tx_low_water(&c->link.tx, SIZE_MAX) || conn_tx_attention(c))
+	if (ring_tx_room_now(&c->link.tx) >= ring_tx_low_water(&c->link.tx, STEP_WORTH_BYTES) || conn_tx_attention(c))
 		return true;
-	cpu_relax();
+	for (int left = TAKEN_PAUSES; left; left--)
+		cpu_relax();
+	return false;
+}
+
+/*
+ * A receiver that is at work makes room soon, whatever other waits have taught about spinning: it is waited for while it takes. One that has taken
+ * nothing for longer than an interrupt lasts is not at work.
+ */
+static bool is_taken(struct conn *c)
+{
+	uint64_t now, taken = conn_tx_taken(c);
+	int idle = 0;
+
+	if (conn_is_far(c) || !spin_allowed())
+		return false;
+	for (int looks = 0; looks < TAKEN_LOOKS && idle < TAKEN_IDLE; looks++) {
+		if (has_room(c))
+			return true;
+		now = conn_tx_taken(c);
+		idle = now == taken ? idle + 1 : 0;
+		taken = now;
+	}
 	return false;
 }
 
@@ -65,7 +95,7 @@ static bool has_bytes(void *arg)
 static bool spin(struct conn *c, enum wait_for what)
 {
 	if (what == WAIT_TX)
-		return load_relaxed(&c->tx.state) == TX_RING && spin_until_relaxing(has_room, c);
+		return load_relaxed(&c->tx.state) == TX_RING && (is_taken(c) || spin_until_relaxing(has_room, c));
 	return load_relaxed(&c->rx.state) == RX_RING && spin_until_relaxing(has_bytes, c);
 }
 

@@ -72,6 +72,9 @@ void spin_result(bool hit, uint32_t spent_ns);
 /* Have waits been ending by spinning, so that a few looks more are worth their time? */
 bool spin_pays(void);
 
+/* Does the program want it at all, and is there another CPU for whom it waits for? */
+bool spin_allowed(void);
+
 /* Runs the spin by the budget: true as soon as `ready(arg)` is, false when the budget is spent. */
 bool spin_until(bool (*ready)(void *arg), void *arg);
 /* The same for a `ready` that pauses by itself when there is nothing. */

@@ -147,6 +147,19 @@ static void preemption_ends_it_at_once(void **state)
 	assert_false(spin_pays());
 }
 
+static void is_not_allowed_where_the_program_said_so(void **state)
+{
+	(void)state;
+	if (one_cpu())
+		skip();
+	options.spin_us = 0;
+	assert_false(spin_allowed());
+	options.spin_us = 10;
+	assert_true(spin_allowed());
+	options.spin_us = OPTION_SPIN_AUTO;
+	assert_true(spin_allowed());
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -156,6 +169,7 @@ int main(void)
 		cmocka_unit_test(hits_bring_it_back_within_bounds),
 		cmocka_unit_test(hit_that_came_later_than_a_wake_up_is_a_miss),
 		cmocka_unit_test(preemption_ends_it_at_once),
+		cmocka_unit_test(is_not_allowed_where_the_program_said_so),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
