@@ -33,18 +33,16 @@ static int listener_make(const struct nego_tuple *t)
 
 static enum nego_outcome offer_make(struct conn *c, const struct nego_tuple *t, enum reason *why)
 {
+	enum nego_outcome out;
 	struct nego_row *row;
 	uint32_t uid;
 	int rc = nego_find_peer(c, t, &uid, why);
 
 	if (rc)
 		return rc == -EAGAIN ? NEGO_LATER : NEGO_FAILED;
-	rc = nego_row_room(c, why);
-	if (rc)
-		return rc == -EAGAIN ? NEGO_LATER : NEGO_FAILED;
-	row = nego_row_take(c);
+	row = nego_row_claim(c, &out, why);
 	if (!row)
-		return NEGO_LATER;
+		return out;
 	rc = nego_hide(listener_make(t), &row->listener);
 	if (rc >= 0) {
 		c->nego.phase = NEGO_OFFERED;

@@ -275,6 +275,7 @@ static enum nego_outcome begin(struct conn *c, enum reason *why)
 {
 	bool offers = c->role == CONN_CONNECTED;
 	union conn_addr local, peer;
+	enum nego_outcome out;
 	struct nego_row *row;
 	enum verbs_error e;
 	int rc;
@@ -285,12 +286,9 @@ static enum nego_outcome begin(struct conn *c, enum reason *why)
 	*why = REASON_PEER_SILENT;
 	if (is_silent(c))
 		return NEGO_FAILED;
-	rc = nego_row_room(c, why);
-	if (rc)
-		return rc == -EAGAIN ? NEGO_LATER : NEGO_FAILED;
-	row = nego_row_take(c);
+	row = nego_row_claim(c, &out, why);
 	if (!row)
-		return NEGO_LATER;
+		return out;
 	plain_address(&local, &c->local);
 	plain_address(&peer, &c->peer);
 	e = offers ? far_engine->offer(&row->attempt, &local.any) : far_engine->dial(&row->attempt, &local.any, &peer.any);

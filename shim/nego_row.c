@@ -71,6 +71,14 @@ struct nego_row *nego_row_take(struct conn *c)
 	return NULL;
 }
 
+struct nego_row *nego_row_claim(struct conn *c, enum nego_outcome *out, enum reason *why)
+{
+	int rc = nego_row_room(c, why);
+
+	*out = rc && rc != -EAGAIN ? NEGO_FAILED : NEGO_LATER;
+	return rc ? NULL : nego_row_take(c);
+}
+
 /* The record may hold the slot of another process: a child whose parent was in the middle of an attempt. */
 struct nego_row *nego_row_of(const struct conn *c)
 {

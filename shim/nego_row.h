@@ -59,6 +59,8 @@ enum nego_outcome {
 int nego_row_room(const struct conn *c, enum reason *why);
 /* NULL if all rows are in use. */
 struct nego_row *nego_row_take(struct conn *c);
+/* Both at once; where it is NULL the step comes to *out. */
+struct nego_row *nego_row_claim(struct conn *c, enum nego_outcome *out, enum reason *why);
 /* The row of the connection in this process, or NULL. */
 struct nego_row *nego_row_of(const struct conn *c);
 /* Closes everything the row holds and gives it back. */
