@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* What a socket was told before it had a record. Runs once, when a connection is about to leave the plain road. */
+/*
+ * The options that matter to a ring, and what of them a socket was told before it had a record: read once, when a connection is about to
+ * leave the plain road.
+ */
+#include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -12,6 +16,46 @@
 #ifndef TCP_INQ
 #define TCP_INQ 36
 #endif
+#ifndef TCP_AO_ADD_KEY
+#define TCP_AO_ADD_KEY 38
+#endif
+
+static const struct sockopt_unfit unfit[] = {
+	{ IPPROTO_TCP, TCP_ULP, REASON_ULP, ENOENT, OFF_NEVER },
+	{ IPPROTO_TCP, TCP_MD5SIG, REASON_MD5, ENOPROTOOPT, OFF_NEVER },
+	{ IPPROTO_TCP, TCP_MD5SIG_EXT, REASON_MD5, ENOPROTOOPT, OFF_NEVER },
+	{ IPPROTO_TCP, TCP_AO_ADD_KEY, REASON_MD5, ENOPROTOOPT, OFF_NEVER },
+	{ IPPROTO_TCP, TCP_REPAIR, REASON_REPAIR, EPERM, OFF_ZERO },
+	{ IPPROTO_TCP, TCP_INQ, REASON_TIMESTAMPS, ENOPROTOOPT, OFF_ZERO },
+	{ SOL_SOCKET, SO_ZEROCOPY, REASON_ZEROCOPY, EOPNOTSUPP, OFF_ZERO },
+	{ SOL_SOCKET, SO_OOBINLINE, REASON_OOB, 0, OFF_ZERO },
+	{ SOL_SOCKET, SO_PEEK_OFF, REASON_PEEK_OFFSET, EOPNOTSUPP, OFF_NEGATIVE },
+	{ SOL_SOCKET, SO_TIMESTAMP, REASON_TIMESTAMPS, 0, OFF_ZERO },
+	{ SOL_SOCKET, SO_TIMESTAMPNS, REASON_TIMESTAMPS, 0, OFF_ZERO },
+	{ SOL_SOCKET, SO_TIMESTAMPING, REASON_TIMESTAMPS, 0, OFF_ZERO },
+	{ SOL_SOCKET, SO_ATTACH_FILTER, REASON_BPF, 0, OFF_NEVER },
+	{ SOL_SOCKET, SO_ATTACH_BPF, REASON_BPF, 0, OFF_NEVER },
+};
+
+#define NR_UNFIT (sizeof(unfit) / sizeof(unfit[0]))
+
+const struct sockopt_unfit *sockopt_find_unfit(int level, int name)
+{
+	for (size_t i = 0; i < NR_UNFIT; i++)
+		if (unfit[i].level == level && unfit[i].name == name)
+			return &unfit[i];
+	return NULL;
+}
+
+bool sockopt_switches_on(const struct sockopt_unfit *option, const void *value, socklen_t len)
+{
+	int number;
+
+	if (option->off == OFF_NEVER || len < sizeof(number))
+		return true;
+	number = *(const int *)value;
+	return option->off == OFF_NEGATIVE ? number >= 0 : number != 0;
+}
 
 int64_t sockopt_timeout_ns(const struct timeval *tv)
 {
@@ -41,24 +85,20 @@ static int64_t timeout_option(int fd, int name)
 	return sys_getsockopt(fd, SOL_SOCKET, name, &tv, &len) == 0 ? sockopt_timeout_ns(&tv) : 0;
 }
 
+static bool is_on(const struct sockopt_unfit *option, int fd)
+{
+	int value;
+	unsigned len = sizeof(value);
+
+	return option->off != OFF_NEVER && sys_getsockopt(fd, option->level, option->name, &value, &len) == 0 &&
+	       sockopt_switches_on(option, &value, len);
+}
+
 void conn_read_options(struct conn *c, int fd)
 {
-	static const struct {
-		int level, name;
-		enum reason why;
-	} unfit[] = {
-		{ SOL_SOCKET, SO_OOBINLINE, REASON_OOB },
-		{ SOL_SOCKET, SO_ZEROCOPY, REASON_ZEROCOPY },
-		{ SOL_SOCKET, SO_TIMESTAMPING, REASON_TIMESTAMPS },
-		{ SOL_SOCKET, SO_TIMESTAMP, REASON_TIMESTAMPS },
-		{ SOL_SOCKET, SO_TIMESTAMPNS, REASON_TIMESTAMPS },
-		{ IPPROTO_TCP, TCP_INQ, REASON_TIMESTAMPS },
-		{ IPPROTO_TCP, TCP_REPAIR, REASON_REPAIR },
-	};
 	long flags = sys_fcntl(fd, F_GETFL, 0);
 	char ulp[16] = "";
-	unsigned ulp_len = sizeof(ulp), peek_len = sizeof(int);
-	int peek_off = -1;
+	unsigned ulp_len = sizeof(ulp);
 	int lowat = int_option(fd, SOL_SOCKET, SO_RCVLOWAT);
 
 	store_relaxed(&c->have_options, 1);
@@ -68,11 +108,9 @@ void conn_read_options(struct conn *c, int fd)
 	store_relaxed(&c->rcv_timeout_ns, timeout_option(fd, SO_RCVTIMEO));
 	store_relaxed(&c->snd_timeout_ns, timeout_option(fd, SO_SNDTIMEO));
 	store_relaxed(&c->user_timeout_ns, (unsigned int)int_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT) * INT64_C(1000000));
-	for (size_t i = 0; i < sizeof(unfit) / sizeof(unfit[0]); i++)
-		if (int_option(fd, unfit[i].level, unfit[i].name))
+	for (size_t i = 0; i < NR_UNFIT; i++)
+		if (is_on(&unfit[i], fd))
 			conn_pin(c, unfit[i].why);
-	if (sys_getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &peek_off, &peek_len) == 0 && peek_off >= 0)
-		conn_pin(c, REASON_PEEK_OFFSET);
 	if (sys_getsockopt(fd, IPPROTO_TCP, TCP_ULP, ulp, &ulp_len) == 0 && ulp_len && ulp[0])
 		conn_pin(c, REASON_ULP);
 }

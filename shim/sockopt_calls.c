@@ -11,51 +11,6 @@
 #include "shim/fd_conn.h"
 #include "shim/sockopt.h"
 
-#ifndef TCP_INQ
-#define TCP_INQ 36
-#endif
-#ifndef TCP_AO_ADD_KEY
-#define TCP_AO_ADD_KEY 38
-#endif
-
-/* Options that a ring cannot carry. */
-static const struct unfit {
-	int level, name;
-	enum reason why;
-	int refused;	/* errno where the connection is on a ring already */
-} unfit[] = {
-	{ IPPROTO_TCP, TCP_ULP, REASON_ULP, ENOENT },
-	{ IPPROTO_TCP, TCP_MD5SIG, REASON_MD5, ENOPROTOOPT },
-	{ IPPROTO_TCP, TCP_MD5SIG_EXT, REASON_MD5, ENOPROTOOPT },
-	{ IPPROTO_TCP, TCP_AO_ADD_KEY, REASON_MD5, ENOPROTOOPT },
-	{ IPPROTO_TCP, TCP_REPAIR, REASON_REPAIR, EPERM },
-	{ IPPROTO_TCP, TCP_INQ, REASON_TIMESTAMPS, ENOPROTOOPT },
-	{ SOL_SOCKET, SO_ZEROCOPY, REASON_ZEROCOPY, EOPNOTSUPP },
-	{ SOL_SOCKET, SO_OOBINLINE, REASON_OOB, 0 },
-	{ SOL_SOCKET, SO_PEEK_OFF, REASON_PEEK_OFFSET, EOPNOTSUPP },
-	{ SOL_SOCKET, SO_TIMESTAMP, REASON_TIMESTAMPS, 0 },
-	{ SOL_SOCKET, SO_TIMESTAMPNS, REASON_TIMESTAMPS, 0 },
-	{ SOL_SOCKET, SO_TIMESTAMPING, REASON_TIMESTAMPS, 0 },
-	{ SOL_SOCKET, SO_ATTACH_FILTER, REASON_BPF, 0 },
-	{ SOL_SOCKET, SO_ATTACH_BPF, REASON_BPF, 0 },
-};
-
-static const struct unfit *find_unfit(int level, int name)
-{
-	for (size_t i = 0; i < sizeof(unfit) / sizeof(unfit[0]); i++)
-		if (unfit[i].level == level && unfit[i].name == name)
-			return &unfit[i];
-	return NULL;
-}
-
-/* Does the value switch something on? Options that are no number always do. */
-static bool switches_on(const struct unfit *option, const void *value, socklen_t len)
-{
-	if (option->why == REASON_PEEK_OFFSET && len >= sizeof(int))
-		return *(const int *)value >= 0;
-	return len != sizeof(int) || *(const int *)value != 0;
-}
-
 static void copy_option(struct conn *c, int level, int name, const void *value, socklen_t len)
 {
 	if (level == IPPROTO_TCP && name == TCP_USER_TIMEOUT && len >= sizeof(int))
@@ -71,13 +26,13 @@ static void copy_option(struct conn *c, int level, int name, const void *value, 
 EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
 {
 	struct conn *c = conn_of(fd);
-	const struct unfit *bad;
+	const struct sockopt_unfit *bad;
 	int r;
 
 	if (likely(!c))
 		return real_setsockopt(fd, level, name, value, len);
-	bad = user_range_bad(value, len) ? NULL : find_unfit(level, name);
-	if (bad && switches_on(bad, value, len) && !fd_pin(fd, bad->why) && bad->refused)
+	bad = user_range_bad(value, len) ? NULL : sockopt_find_unfit(level, name);
+	if (bad && sockopt_switches_on(bad, value, len) && !fd_pin(fd, bad->why) && bad->refused)
 		return (int)as_errno(-bad->refused);
 	r = real_setsockopt(fd, level, name, value, len);
 	if (r == 0)
