@@ -5,18 +5,17 @@
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "ringbuf/lane.h"
 #include "shim/nego_link.h"
+#include "tests/support/rendezvous.h"
 
 static void give_up(const char *what)
 {
@@ -66,39 +65,21 @@ void peer_learn(struct peer *p)
 	tuple_of(p, (struct sockaddr *)&mine, (struct sockaddr *)&theirs);
 }
 
-static socklen_t name_of(const struct peer *p, struct sockaddr_un *un)
-{
-	memset(un, 0, sizeof(*un));
-	un->sun_family = AF_UNIX;
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + nego_name(un->sun_path, &p->tuple));
-}
-
 void peer_offer(struct peer *p, uint16_t local, uint16_t port)
 {
 	struct sockaddr_in mine = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) }, .sin_port = htons(local) };
 	struct sockaddr_in theirs = mine;
-	struct sockaddr_un un;
-	socklen_t len;
 
 	theirs.sin_port = htons(port);
 	tuple_of(p, (struct sockaddr *)&mine, (struct sockaddr *)&theirs);
-	len = name_of(p, &un);
-	p->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	must(!bind(p->listener, (struct sockaddr *)&un, len) && !listen(p->listener, 4), "no offer");
+	p->listener = rendezvous_listen(&p->tuple);
+	must(p->listener >= 0, "no offer");
 }
 
 bool peer_dial(struct peer *p)
 {
-	struct sockaddr_un un;
-	socklen_t len = name_of(p, &un);
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-
-	if (connect(fd, (struct sockaddr *)&un, len)) {
-		close(fd);
-		return false;
-	}
-	p->link = fd;
-	return true;
+	p->link = rendezvous_dial(&p->tuple);
+	return p->link >= 0;
 }
 
 bool peer_pick_up(struct peer *p)
@@ -149,20 +130,8 @@ void peer_hello(struct peer *p, struct nego_hello *h)
 
 void peer_send(int link, const void *buf, size_t len, const int *fds, size_t nr)
 {
-	char control[CMSG_SPACE(8 * sizeof(int))] __attribute__((aligned(8))) = { 0 };
-	struct iovec iov = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
-
-	if (nr) {
-		m.msg_control = control;
-		m.msg_controllen = CMSG_SPACE(nr * sizeof(int));
-		CMSG_FIRSTHDR(&m)->cmsg_level = SOL_SOCKET;
-		CMSG_FIRSTHDR(&m)->cmsg_type = SCM_RIGHTS;
-		CMSG_FIRSTHDR(&m)->cmsg_len = CMSG_LEN(nr * sizeof(int));
-		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), fds, nr * sizeof(int));
-	}
 	/* A victim that has hung up already needs no more of it. */
-	must(sendmsg(link, &m, MSG_NOSIGNAL) >= 0 || errno == EPIPE || errno == ECONNRESET, "link send");
+	must(rendezvous_send(link, buf, len, fds, nr) >= 0 || errno == EPIPE || errno == ECONNRESET, "link send");
 }
 
 static int link_recv(struct peer *p, void *buf, size_t room, int *fd)

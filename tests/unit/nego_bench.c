@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "ringbuf/atomic.h"
@@ -20,6 +19,7 @@
 #include "shim/ready.h"
 #include "shim/real.h"
 #include "shim/sandbox.h"
+#include "tests/support/rendezvous.h"
 
 struct options options = { .transports = TRANSPORT_BIT_SHM, .ring_bytes = 65536, .patience_ms = 1000 };
 
@@ -292,49 +292,25 @@ void assert_linked(void)
 
 /* ---- strangers --------------------------------------------------------------------------------------------------- */
 
-static socklen_t name_of(struct sockaddr_un *un)
-{
-	memset(un, 0, sizeof(*un));
-	un->sun_family = AF_UNIX;
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + nego_name(un->sun_path, &bench.tuple));
-}
-
 int stranger_dial(void)
 {
-	struct sockaddr_un un;
-	socklen_t len = name_of(&un);
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	int fd = rendezvous_dial(&bench.tuple);
 
-	assert_int_equal(connect(fd, (struct sockaddr *)&un, len), 0);
+	assert_true(fd >= 0);
 	return fd;
 }
 
 int stranger_listen(void)
 {
-	struct sockaddr_un un;
-	socklen_t len = name_of(&un);
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int fd = rendezvous_listen(&bench.tuple);
 
-	assert_int_equal(bind(fd, (struct sockaddr *)&un, len), 0);
-	assert_int_equal(listen(fd, 4), 0);
+	assert_true(fd >= 0);
 	return fd;
 }
 
 void stranger_send(int link, const void *buf, size_t len, const int *fds, size_t nr)
 {
-	char control[CMSG_SPACE(8 * sizeof(int))] __attribute__((aligned(8))) = { 0 };
-	struct iovec iov = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
-
-	if (nr) {
-		m.msg_control = control;
-		m.msg_controllen = CMSG_SPACE(nr * sizeof(int));
-		CMSG_FIRSTHDR(&m)->cmsg_level = SOL_SOCKET;
-		CMSG_FIRSTHDR(&m)->cmsg_type = SCM_RIGHTS;
-		CMSG_FIRSTHDR(&m)->cmsg_len = CMSG_LEN(nr * sizeof(int));
-		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), fds, nr * sizeof(int));
-	}
-	assert_int_equal(sendmsg(link, &m, MSG_NOSIGNAL), (ssize_t)len);
+	assert_int_equal(rendezvous_send(link, buf, len, fds, nr), (ssize_t)len);
 }
 
 struct nego_hello honest_hello(uint32_t ring_bytes)
