@@ -265,7 +265,7 @@ def rule_packages():
     packages = {line.split()[0]: line.split()[1] for line in read('tools/packages').splitlines()
                 if line.strip() and not line.startswith('#')}
     for name, use in packages.items():
-        if use not in ('build', 'demo', 'test'):
+        if use not in ('build', 'demo', 'quick', 'test'):
             problem(f'tools/packages: {name} is for "{use}", which means nothing')
     for line in read('tests/allowed-skips').splitlines():
         if line.strip() and not line.startswith('#') and not re.match(r'[\w-]+/[^:]+: \S', line):
