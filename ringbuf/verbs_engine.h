@@ -23,9 +23,9 @@ enum {
 	RECVS_KEPT = 4,    /* of the peer's receive requests */
 	RECVS_OWED_MAX = 32, /* as many again at most, for the rest of a ring */
 	SIGNAL_EVERY = 32,
-	WINDOW = 4,        /* messages that nothing answered before the gate closes */
+	WINDOW = 4,        /* small messages that nothing answered before the gate closes */
 	PIECE_MAX = 1 << 15,
-	HELD_MAX = 1 << 14, /* so many bytes go out whatever the gate says */
+	HELD_MAX = 1 << 14, /* so many bytes go out whatever the gate says, and are not counted for it */
 	EMPTIES = 64,      /* looks at an empty lane before held bytes are fetched by who does not sleep */
 	POLL_BATCH = 16,
 	CHAIN_MAX = 16,    /* work requests in one ibv_post_send() */
@@ -98,7 +98,7 @@ struct verbs_link {
 	uint64_t pos_at[SEND_SLOTS]; /* of each work request: bytes before it have been posted by then */
 	uint64_t acked_pos;    /* bytes before it are at the peer */
 	uint32_t unsignalled;
-	uint32_t burst;        /* messages of bytes in a row that nothing answered */
+	uint32_t burst;        /* small messages in a row that nothing answered */
 	bool closed;           /* the gate */
 	uint32_t told_announce, told_void, told_ack;
 	uint32_t attention;    /* of our words, to be sent: bits of a message */

@@ -110,7 +110,7 @@ static void post_piece(struct verbs_link *v, struct verbs_batch *b, uint32_t len
 	enum verbs_tag tag = TAG_PLAIN;
 	uint32_t flags = 0;
 
-	v->burst++;
+	v->burst += len < HELD_MAX;
 	if (straight < len) {
 		struct ibv_send_wr *wr = next(v, b, IBV_WR_RDMA_WRITE, TAG_PLAIN);
 

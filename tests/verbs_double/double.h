@@ -121,6 +121,8 @@ struct double_cq {
 	struct double_lock polling;
 	unsigned unacked;
 	int qps;
+	uint64_t looks; /* in vain at the completion looked_at, where they are late; `polling` has it */
+	uint32_t looked_at;
 };
 
 /* Where the executor stopped, and why. */
@@ -163,6 +165,7 @@ struct double_settings {
 	uint64_t memlock;          /* bytes that can be registered at a time */
 	uint32_t max_qps, max_inline;
 	uint64_t fail_post, remove_at, lose_at; /* the n-th call of ibv_post_send in this process; 0: none */
+	uint64_t late;             /* looks at a queue before a completion of the send queue is seen there */
 	uint64_t timeout_ms;       /* instead of what the connection asks for; 0: none */
 	const volatile char *control; /* what the file says now */
 	char control_path[256];

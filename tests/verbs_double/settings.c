@@ -65,6 +65,7 @@ static void read_word(const char *word, size_t len)
 		{ "remove-at=", &settings.remove_at },
 		{ "lose-at=", &settings.lose_at },
 		{ "timeout-ms=", &settings.timeout_ms },
+		{ "late=", &settings.late },
 	};
 	char text[256];
 
