@@ -120,6 +120,8 @@ static void work(struct verbs_link *v, unsigned asked)
 		return;
 	if (asked & VERBS_PROBE)
 		v->probe_due = true;
+	if (asked & VERBS_GOING)
+		v->going = true;
 	verbs_post(v, asked, wants_fetch(v, asked));
 	if (load_relaxed(&v->dead))
 		settle(v);

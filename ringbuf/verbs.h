@@ -47,6 +47,7 @@ enum verbs_why {
 	VERBS_RUNG = 8,    /* the wait fd was readable */
 	VERBS_LEAVE = 16,  /* about to leave for long: nothing at all is held back */
 	VERBS_PROBE = 32,  /* ask the peer's device for a sign of life: the link is dead soon, or it is not */
+	VERBS_GOING = 64,  /* nothing will be read any more: from now on the peer is granted no room, as a close grants none */
 };
 
 /* What a step of a rendezvous has come to. */

@@ -103,6 +103,7 @@ struct verbs_link {
 	uint32_t told_announce, told_void, told_ack;
 	uint32_t attention;    /* of our words, to be sent: bits of a message */
 	bool words_due, memory_due, probe_due;
+	bool going;            /* no room is granted any more */
 
 	/* receiving */
 	uint64_t announced_pos, fetched_pos;

@@ -57,7 +57,7 @@ static uint32_t word_now(struct verbs_link *v, uint32_t length, uint32_t flags)
 {
 	uint64_t units = (flags == WORD_AHEAD ? verbs_head(v) : verbs_head_announced(v)) >> v->credit_shift;
 
-	if (units > v->told_units)
+	if (units > v->told_units && !v->going)
 		v->told_units = units;
 	v->told_batches = v->batches;
 	v->messages++;
@@ -225,7 +225,7 @@ static void post_memory(struct verbs_link *v, struct verbs_batch *b)
 /* Half of a ring, or of the receive requests, is not told of. */
 static bool credit_due(const struct verbs_link *v)
 {
-	return (int64_t)((verbs_head(v) >> v->credit_shift) - v->told_units) >= CREDIT_UNITS / 2 ||
+	return (!v->going && (int64_t)((verbs_head(v) >> v->credit_shift) - v->told_units) >= CREDIT_UNITS / 2) ||
 	       (v->batches - v->told_batches) * RECV_BATCH >= RECV_SLOTS / 2;
 }
 

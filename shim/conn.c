@@ -230,6 +230,8 @@ static void release_locked(struct conn *c, int fd)
 	last = counted && load_relaxed(&c->nr_holders) == 1;
 	conn_holder_remove(c, family_me, counted);
 	if (last) {
+		if (conn_is_linked(c))
+			conn_pump(c, VERBS_GOING);
 		conn_end_lanes(c, fd);
 		conn_tx_set(c, TX_CLOSED);
 		conn_rx_set(c, RX_CLOSED);
