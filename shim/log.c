@@ -44,9 +44,9 @@ static void write_line(const struct text *line)
 	struct stat st;
 
 	if (log_fd >= 0)
-		text_write(line, log_fd);
+		(void)text_write(line, log_fd);
 	else if (err.usable && sys_call2(SYS_fstat, 2, &st) == 0 && st.st_dev == err.dev && st.st_ino == err.ino)
-		text_write(line, 2);
+		(void)text_write(line, 2);
 }
 
 void log_write(enum log_level level, const char *format, ...)

@@ -29,6 +29,14 @@ static struct {
 } totals;
 
 static int summary_fd = -1;
+static bool complained;
+
+static void complain(int err)
+{
+	if (!complained)
+		log_error("the summary %s cannot be written (%m)", options.summary_path, err);
+	complained = true;
+}
 
 static int open_path(void)
 {
@@ -47,9 +55,9 @@ int summary_init(void)
 	if (!options.summary_path || to_stderr())
 		return 0;
 	fd = open_path();
-	/* A path that cannot be is a mistake somebody should hear of; one that this user may not write is not always. */
+	/* A path that cannot be is a mistake somebody should hear of; one that this user may not write is one if there is something to say. */
 	if (fd == -ENOENT || fd == -ENOTDIR || fd == -EISDIR)
-		log_error("the summary %s cannot be written (%m)", options.summary_path, -fd);
+		complain(-fd);
 	else if (fd < 0)
 		log_warn("the summary %s cannot be written (%m)", options.summary_path, -fd);
 	else
@@ -150,7 +158,7 @@ void summary_write(void)
 {
 	char bytes[4096];
 	struct text text;
-	int fd;
+	int fd, err;
 
 	if (!options.summary_path || !anything_to_tell())
 		return;
@@ -161,9 +169,9 @@ void summary_write(void)
 		return;
 	}
 	fd = summary_fd >= 0 ? summary_fd : open_path();
-	if (fd < 0)
-		return;
-	text_write(&text, fd);
-	if (fd != summary_fd)
+	err = fd < 0 ? fd : text_write(&text, fd);
+	if (fd >= 0 && fd != summary_fd)
 		(void)sys_close(fd);
+	if (err)
+		complain(-err);
 }

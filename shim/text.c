@@ -2,6 +2,7 @@
 /* See text.h. printf of libc is out: it may allocate, and takes locks that a signal handler may be holding. */
 #include "shim/text.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/stat.h>
@@ -141,7 +142,7 @@ void text_in_cage(void)
 #define SIGNAL_BIT(sig) (UINT64_C(1) << ((sig) - 1))
 
 /* A file that may not grow and a pipe that nobody reads have signals for the writer, who is not the program: it gets none. */
-void text_write(const struct text *text, int fd)
+int text_write(const struct text *text, int fd)
 {
 	uint64_t both = SIGNAL_BIT(SIGXFSZ) | SIGNAL_BIT(SIGPIPE), before, pending = both, ours;
 	struct timespec now = { 0 };
@@ -149,7 +150,7 @@ void text_write(const struct text *text, int fd)
 
 	if (caged) {
 		(void)sys_call3(SYS_write, fd, text->bytes, text->len);
-		return;
+		return 0;
 	}
 	(void)sys_call4(SYS_rt_sigprocmask, SIG_BLOCK, &both, &before, sizeof(before));
 	(void)sys_call2(SYS_rt_sigpending, &pending, sizeof(pending));
@@ -158,6 +159,7 @@ void text_write(const struct text *text, int fd)
 	if (n < 0 && ours)
 		(void)sys_call4(SYS_rt_sigtimedwait, &ours, NULL, &now, sizeof(ours));
 	(void)sys_call4(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof(before));
+	return n < 0 ? (int)n : (size_t)n < text->len ? -ENOSPC : 0;
 }
 
 void text_to_stderr(const struct text *text)
@@ -166,5 +168,5 @@ void text_to_stderr(const struct text *text)
 
 	/* A socket there belongs to the program: nobody at its other end asked for our words. */
 	if (sys_call2(SYS_fstat, 2, &st) == 0 && !S_ISSOCK(st.st_mode))
-		text_write(text, 2);
+		(void)text_write(text, 2);
 }

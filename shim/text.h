@@ -37,8 +37,8 @@ void text_end_line(struct text *text);
 
 /* A filter may answer system calls that the program would not make with death: text_write() makes one call only from now on. */
 void text_in_cage(void);
-/* Writes it to fd with one write, which is not repeated, and raises no signal. */
-void text_write(const struct text *text, int fd);
+/* Writes it to fd with one write, which is not repeated, and raises no signal. 0, also in a cage, or -errno. */
+int text_write(const struct text *text, int fd);
 /* Writes it to standard error, unless that is closed or a socket. */
 void text_to_stderr(const struct text *text);
 

@@ -264,6 +264,8 @@ def cases(probes, work):
         "summary-on-stderr": Case(probe("summary", "exit"), {"summary": "stderr"}, summary_on_stderr, compare=False),
         "summary-nowhere": Case(probe("summary", "exit"), {"summary": "/nonexistent/summary", "log_file": None},
                                 compare=False, check=said_once("the summary /nonexistent/summary cannot be written (ENOENT)")),
+        "summary-full": Case(probe("summary", "exit"), {"summary": "/dev/full", "log_file": None},
+                             compare=False, check=said_once("the summary /dev/full cannot be written (ENOSPC)")),
         "log-nowhere": Case(probe("summary", "exit"), {"log_file": "/nonexistent/log"}, compare=False,
                             check=said_once("the log /nonexistent/log cannot be opened (ENOENT)")),
         "log-to-file": Case(probe("summary", "exit"), {"log": "debug", "log_file": work / "log"}, logged),
