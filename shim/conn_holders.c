@@ -6,9 +6,6 @@
  */
 #include "shim/conn_holders.h"
 
-#include <time.h>
-
-#include "ringbuf/sys.h"
 #include "shim/conn.h"
 #include "shim/conn_end.h"
 #include "shim/conn_lock.h"
@@ -163,27 +160,20 @@ int conn_relatives_fd(const struct conn *c)
 	return unlikely(load_relaxed(&m->shared)) && load_relaxed(&m->nr_holders) > 1 ? family_watch() : -1;
 }
 
-/* That a lane's owner is gone shows a moment after the news of its end. Any other owner makes good itself what it finds. */
-static bool lock_soon(struct conn *c, bool (*try)(struct conn *c))
+/*
+ * The lock alone makes good what its last owner has left. That one is gone shows a moment after the news of its end; any other
+ * makes good itself what it finds.
+ */
+static void take_once(struct conn *c, struct lane_lock *lock, void (*recover)(struct conn *c))
 {
-	struct timespec moment = { .tv_nsec = 1000000 };
+	int err = 0;
 
-	for (int tries = 0; tries < 20; tries++) {
-		if (try(c))
-			return true;
-		sys_nanosleep(&moment);
-	}
-	return false;
-}
-
-static bool try_tx(struct conn *c)
-{
-	return conn_trylock_tx(c);
-}
-
-static bool try_rx(struct conn *c)
-{
-	return conn_trylock_rx(c);
+	if (!conn_trylock_lane(c, lock, recover))
+		err = lane_lock_briefly(lock);
+	if (err > 0)
+		recover(c);
+	if (err >= 0)
+		lane_unlock(lock);
 }
 
 void conn_relative_ended(void)
@@ -196,11 +186,8 @@ void conn_relative_ended(void)
 			continue;
 		conn_count_holders(c);
 		if (conn_is_linked(c)) {
-			/* The lock alone makes good what its last owner has left. */
-			if (lock_soon(c, try_tx))
-				lane_unlock(&c->tx.lock);
-			if (lock_soon(c, try_rx))
-				lane_unlock(&c->rx.lock);
+			take_once(c, &c->tx.lock, conn_tx_recover);
+			take_once(c, &c->rx.lock, conn_rx_recover);
 			ring_tx_stir(&c->link.tx);
 			ring_rx_stir(&c->link.rx);
 		}
