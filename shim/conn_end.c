@@ -129,6 +129,9 @@ void conn_timed_out(struct conn *c, int fd)
 	conn_reset_kernel(c, fd);
 	if (load_relaxed(&c->rx.state) == RX_RING)
 		conn_rx_set(c, RX_ENDED);
+	/* A peer that only asks its rings now and then has to hear of it. */
+	ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
+	ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_KERNEL);
 	ready_changed(c);
 }
 

@@ -46,7 +46,7 @@ static ssize_t into_ring_locked(struct conn *c, int fd, int in_fd, off_t pos, si
 	size_t straight;
 	ssize_t room, n;
 
-	if (load_relaxed(&c->tx.alert) || load_relaxed(&c->tx.state) != TX_RING || conn_tx_attention(c)) {
+	if (load_relaxed(&c->tx.alert) || conn_is_stalled(c) || load_relaxed(&c->tx.state) != TX_RING || conn_tx_attention(c)) {
 		int r = conn_ring_check(c, fd);
 
 		if (r == RING_ORPHAN)
@@ -65,6 +65,7 @@ static ssize_t into_ring_locked(struct conn *c, int fd, int in_fd, off_t pos, si
 	if (room == 0) {
 		fetch_add(&c->tx.full_seq, 1);
 		ready_changed(c);
+		conn_note_stall(c);
 		return -EAGAIN;
 	}
 	len = len < (size_t)room ? len : (size_t)room;

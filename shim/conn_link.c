@@ -14,6 +14,7 @@
 #include "shim/conn_end.h"
 #include "shim/conn_far.h"
 #include "shim/conn_fin.h"
+#include "shim/conn_probe.h"
 #include "shim/log.h"
 #include "shim/ready.h"
 #include "shim/switch.h"
@@ -311,6 +312,8 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 	if (unlikely(conn_pump_look(c) == -ESRCH))
 		return ready | POLLERR | POLLHUP | (want & (READ_EVENTS | WRITE_EVENTS | POLLRDHUP));
 	conn_take_tx_attention(c);
+	if (conn_is_stalled(c))
+		conn_probe_if_due(c, fd);
 	/* An end of our own that is shut for reading looks the same. */
 	if (kernel & POLLRDHUP && !shut && conn_tx_on_ring(c))
 		conn_peer_ended(c);

@@ -87,6 +87,17 @@ static void give_up_if_due(struct conn *c, int fd, int64_t now)
 	lane_unlock(&c->rx.lock);
 }
 
+void conn_note_stall(struct conn *c)
+{
+	if (unlikely(load_relaxed(&c->user_timeout_ns)) && is_full(c))
+		patience(c, now_ns());
+}
+
+void conn_judge_stall_locked(struct conn *c, int fd)
+{
+	give_up_if_due(c, fd, now_ns());
+}
+
 static void set_next(struct conn *c, int64_t now)
 {
 	store_relaxed(&c->tx.probe_at, now + (FIRST_NS << load_relaxed(&c->tx.probes)));
@@ -119,7 +130,7 @@ int64_t conn_probe_wait(struct conn *c)
 
 bool conn_has_date(const struct conn *c)
 {
-	return conn_far_is_dead(c) || load_relaxed(&((struct conn *)c)->link.rx.overflowed);
+	return conn_far_is_dead(c) || load_relaxed(&((struct conn *)c)->link.rx.overflowed) || conn_is_stalled(c);
 }
 
 /* What was tried in vain is not tried again: the sender has a claim there, and may keep it. */
@@ -135,7 +146,7 @@ static int64_t until_trim(struct conn *c)
 
 int64_t conn_look_again(struct conn *c, bool room)
 {
-	int64_t wait_ns = room ? conn_probe_wait(c) : PROBE_NOT_NEEDED, other_ns, trim_ns;
+	int64_t wait_ns = room || conn_is_stalled(c) ? conn_probe_wait(c) : PROBE_NOT_NEEDED, other_ns, trim_ns;
 
 	if (likely(!conn_has_date(c)))
 		return wait_ns;

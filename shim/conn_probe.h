@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-struct conn;
+#include "shim/conn.h"
 
 #define PROBE_NOT_NEEDED INT64_C(-1)
 
@@ -38,6 +38,17 @@ bool conn_has_date(const struct conn *c);
 
 /* The one that goes in front of the next bytes (probe_due), if there is one. Tx lock held. */
 void conn_probe_ahead(struct conn *c, int fd);
+
+/*
+ * A send has found no room, tx lock held: the time counts from here, wherever the program goes. It is up for whoever comes by later: a send
+ * (conn_judge_stall_locked()), a receive, a look, or a wait for anything.
+ */
+void conn_note_stall(struct conn *c);
+void conn_judge_stall_locked(struct conn *c, int fd);
+static inline bool conn_is_stalled(const struct conn *c)
+{
+	return unlikely(load_relaxed(&((struct conn *)c)->tx.stalled_at) != 0);
+}
 
 /* Writes the probe, or gives the connection up, if its time has come and nobody has the lane. Never blocks. */
 void conn_probe_if_due(struct conn *c, int fd);

@@ -15,6 +15,7 @@
 #include "shim/conn_far.h"
 #include "shim/conn_iov.h"
 #include "shim/conn_lock.h"
+#include "shim/conn_probe.h"
 #include "shim/conn_use.h"
 #include "shim/fdtab.h"
 #include "shim/plain.h"
@@ -294,6 +295,10 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 		return n;
 	if (unlikely(!load_relaxed(&c->have_options)))
 		conn_read_options(c, fd);
+	if (conn_is_stalled(c) && conn_hold(c, fd)) {
+		conn_probe_if_due(c, fd);
+		conn_drop(c);
+	}
 	if (flags & (MSG_OOB | MSG_ERRQUEUE))
 		return take_tcp(c, fd, &w, SIZE_MAX, flags, m);
 	low = flags & MSG_WAITALL ? w.left : (size_t)load_relaxed(&c->rcv_lowat);

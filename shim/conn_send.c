@@ -127,6 +127,8 @@ int conn_ring_check(struct conn *c, int fd)
 	}
 	if (load_relaxed(&c->tx.state) == TX_RING)
 		check_health(c, fd);
+	if (conn_is_stalled(c))
+		conn_judge_stall_locked(c, fd);
 	err = take_pending(c);
 	if (unlikely(err))
 		return -err;
@@ -174,6 +176,7 @@ static ssize_t give(struct conn *c, int fd, const struct iov_walk *w, bool patie
 	if ((size_t)n < w->left) {
 		fetch_add(&c->tx.full_seq, 1);
 		ready_changed(c);
+		conn_note_stall(c);
 	}
 	return n;
 }

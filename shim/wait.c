@@ -255,7 +255,7 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 	if (nr == 0) {
 		if (deadline_ns != WAIT_FOREVER && now_ns() >= deadline_ns)
 			return -EAGAIN;
-		if (what == WAIT_TX)
+		if (what == WAIT_TX || conn_is_stalled(c))
 			conn_probe_if_due(c, fd);
 		/* What a dead link means is due to be said, and the lane that is waited for may not be the one that it is said on. */
 		if (unlikely(conn_far_patience(c) == 0))
