@@ -165,6 +165,73 @@ static void nothing_is_lost_between_a_sender_and_a_trimmer(void **state)
 	pair_close(pair);
 }
 
+#define STREAM_BYTES 30000000
+#define WAIT_MS 20000
+
+/* Sleeps where neither ring has room, as a blocking send does. */
+static bool sends_asleep(struct pair *pair, size_t len)
+{
+	struct ring_tx *tx = &pair->creator.tx;
+
+	while (len) {
+		size_t sent = put(pair, len);
+		bool rung;
+
+		if (sent)
+			ring_tx_notify(tx);
+		len -= sent;
+		if (sent || ring_tx_overflow(tx) || ring_tx_sleep_begin(tx, SIZE_MAX))
+			continue;
+		rung = readable(tx->bells.bell_fd, WAIT_MS);
+		ring_tx_sleep_end(tx, rung);
+		if (!rung)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Both sides sleep at every chance, the receiver often trims before it sleeps, and is in turns slow, so that both rings fill up, and fast, so that
+ * the lane goes back: nobody sleeps for ever, and each byte comes.
+ */
+static void nobody_is_left_asleep_beside_a_trimmer(void **state)
+{
+	struct pair *pair = pair_open(SMALL);
+	struct ring_rx *rx = &pair->attacher.rx;
+	unsigned seed = 11;
+	pid_t child = fork_bound();
+
+	if (!child) {
+		barrier_init();
+		while (pair->creator.tx.tail_pos < STREAM_BYTES) {
+			size_t len = 1 + (size_t)rand_r(&seed) % (rand_r(&seed) % 4 ? 2000 : SMALL + OVER);
+			size_t left = STREAM_BYTES - pair->creator.tx.tail_pos;
+
+			if (!sends_asleep(pair, len < left ? len : left))
+				_exit(1);
+		}
+		_exit(0);
+	}
+	for (unsigned turn = 0; rx->head_pos < STREAM_BYTES; turn++) {
+		bool slow = turn / 64 % 2, rung;
+
+		if (slow)
+			sched_yield();
+		if (take(pair, slow ? 1 + (size_t)rand_r(&seed) % 700 : SMALL + OVER))
+			continue;
+		/* It rings, too, so not always. */
+		if (rand_r(&seed) % 2)
+			ring_rx_trim(rx, now += RING_TRIM_EVERY_NS);
+		if (ring_rx_sleep_begin(rx))
+			continue;
+		rung = readable(rx->bells.bell_fd, WAIT_MS);
+		ring_rx_sleep_end(rx, rung);
+		assert_true(rung);
+	}
+	assert_int_equal(exit_status(child), 0);
+	pair_close(pair);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -173,6 +240,7 @@ int main(void)
 		cmocka_unit_test(pages_stay_that_the_sender_has_in_hand),
 		cmocka_unit_test(a_ring_that_is_being_trimmed_is_full),
 		cmocka_unit_test(nothing_is_lost_between_a_sender_and_a_trimmer),
+		cmocka_unit_test(nobody_is_left_asleep_beside_a_trimmer),
 	};
 
 	alarm(50);
