@@ -141,11 +141,12 @@ void conn_lied(struct conn *c, int fd, enum reason why)
 	store_relaxed(&c->reason, (uint8_t)why);
 	store_relaxed(&c->pinned, 1);
 	store_relaxed(&c->rx.dead, 1);
+	/* A lane of the peer's that is on TCP must not take it for an end. */
+	conn_reset_kernel(c, fd);
 	c->rx.proven = 0;
 	conn_set_pending(c, ECONNRESET);
 	if (load_relaxed(&c->rx.state) != RX_ENDED)
 		conn_rx_set(c, RX_ENDED);
-	sys_call2(SYS_shutdown, fd, SHUT_RDWR);
 	ready_changed(c);
 }
 

@@ -191,6 +191,27 @@ static void tail_that_lies_is_a_reset(void **state)
 	bench_close(&b);
 }
 
+/* The lane of the other direction is honest: there an end of the kernel's would be an end. */
+static void lie_on_one_lane_is_a_reset_on_the_other_that_is_on_tcp(void **state)
+{
+	struct bench b = bench_open();
+	char got[8];
+
+	(void)state;
+	bench_link(&b);
+	for (int i = 0; i < 8 && !conn_tx_on_ring(b.a); i++) {
+		assert_int_equal(conn_send(b.a, b.a_fd, "x", 1, 0), 1);
+		assert_int_equal(conn_recv(b.b, b.b_fd, got, 1, 0), 1);
+		assert_nothing(b.a, b.a_fd);
+	}
+	assert_true(conn_tx_on_ring(b.a) && conn_rx_on_ring(b.b) && !conn_tx_on_ring(b.b));
+	peer_publish_u64(&b.a->link.tx.front->tail_pos, UINT64_C(1) << 40);
+	assert_int_equal(conn_recv(b.b, b.b_fd, got, sizeof(got), 0), -ECONNRESET);
+	assert_int_equal(conn_recv(b.b, b.b_fd, got, sizeof(got), 0), 0);
+	assert_int_equal(conn_recv(b.a, b.a_fd, got, sizeof(got), 0), -ECONNRESET);
+	bench_close(&b);
+}
+
 static void head_that_lies_is_a_reset(void **state)
 {
 	struct bench b = on_rings();
@@ -341,6 +362,7 @@ int main(void)
 		cmocka_unit_test(peer_that_vanishes_with_bytes_unread_is_a_reset),
 		cmocka_unit_test(peer_that_vanishes_with_nothing_unread_is_an_end),
 		cmocka_unit_test(tail_that_lies_is_a_reset),
+		cmocka_unit_test(lie_on_one_lane_is_a_reset_on_the_other_that_is_on_tcp),
 		cmocka_unit_test(head_that_lies_is_a_reset),
 		cmocka_unit_test(bytes_in_the_socket_that_are_no_probe_are_a_reset),
 		cmocka_unit_test(shutdown_of_reading_ends_reads_but_not_arrivals),
