@@ -9,14 +9,15 @@
 
 #include "ringbuf/shm.h"
 #include "shim/fdtab.h"
-#include "shim/log.h"
 #include "shim/nego.h"
+#include "shim/options.h"
 #include "shim/own_fd.h"
 #include "shim/ready.h"
 #include "shim/real.h"
 #include "shim/signals.h"
 #include "shim/stats_slots.h"
 #include "shim/summary.h"
+#include "tests/support/loopback.h"
 
 #define RING_BYTES 4096
 
@@ -41,30 +42,11 @@ void signals_release_now(const struct signals_held *h)
 {
 }
 
-void log_write(enum log_level level, const char *format, ...)
-{
-}
-
 int own_fd_adopt(int fd, int *holder)
 {
 	if (holder)
 		*holder = fd;
 	return fd;
-}
-
-void own_fd_close(int fd)
-{
-	if (fd >= 0)
-		close(fd);
-}
-
-int own_fd_take(int fd)
-{
-	return fd;
-}
-
-void own_fd_let_go(int fd)
-{
 }
 
 void *real_open_beside(const char *name, const char *needs, const char *symbol, bool *apart)
@@ -149,22 +131,13 @@ int bench_setup_group(void **state)
 
 struct bench bench_open(void)
 {
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t len = sizeof(at);
-	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_in at = loopback_address();
 	struct bench b;
 
 	told = (struct told){ 0 };
-	assert_true(listener >= 0);
-	assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof(at)), 0);
-	assert_int_equal(listen(listener, 1), 0);
-	assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &len), 0);
-	b.a_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(connect(b.a_fd, (struct sockaddr *)&at, sizeof(at)), 0);
-	b.b_fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-	assert_true(b.b_fd >= 0);
+	assert_true(loopback_connect(&at, sizeof(at), &b.a_fd, &b.b_fd));
 	assert_int_equal(fcntl(b.a_fd, F_SETFL, O_NONBLOCK), 0);
-	close(listener);
+	assert_int_equal(fcntl(b.b_fd, F_SETFL, O_NONBLOCK), 0);
 	b.a = conn_opened(CONN_CONNECTED, true);
 	b.b = conn_opened(CONN_ACCEPTED, true);
 	assert_non_null(b.a);

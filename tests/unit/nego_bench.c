@@ -14,11 +14,11 @@
 #include "shim/conn_holders.h"
 #include "shim/far.h"
 #include "shim/fdtab.h"
-#include "shim/log.h"
 #include "shim/own_fd.h"
 #include "shim/ready.h"
 #include "shim/real.h"
 #include "shim/sandbox.h"
+#include "tests/support/loopback.h"
 #include "tests/support/rendezvous.h"
 
 struct options options = { .transports = TRANSPORT_BIT_SHM, .ring_bytes = 65536, .patience_ms = 1000 };
@@ -26,10 +26,6 @@ struct options options = { .transports = TRANSPORT_BIT_SHM, .ring_bytes = 65536,
 struct seen seen;
 
 _Atomic int sandbox_reason;
-
-void log_write(enum log_level level, const char *format, ...)
-{
-}
 
 int own_fd_adopt(int fd, int *holder)
 {
@@ -42,15 +38,6 @@ int own_fd_adopt(int fd, int *holder)
 	return fd;
 }
 
-int own_fd_take(int fd)
-{
-	return fd;
-}
-
-void own_fd_let_go(int fd)
-{
-}
-
 /* What there is, test_nego_remote.c says. */
 void *real_open_beside(const char *name, const char *needs, const char *symbol, bool *apart)
 {
@@ -60,12 +47,6 @@ void *real_open_beside(const char *name, const char *needs, const char *symbol, 
 int own_fd_room(void)
 {
 	return seen.few_fds ? seen.room : 1000;
-}
-
-void own_fd_close(int fd)
-{
-	if (fd >= 0)
-		close(fd);
 }
 
 int ready_adopt(struct conn *c)
@@ -198,7 +179,7 @@ void conn_blank(struct conn *c, enum conn_role role, uint32_t index)
 
 void bench_open(enum kind kind)
 {
-	struct sockaddr_storage ss = { 0 }, near, far;
+	struct sockaddr_storage ss = { 0 }, near;
 	struct sockaddr_in *in4 = (struct sockaddr_in *)&ss;
 	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&ss;
 	socklen_t len = kind == V4 ? sizeof(*in4) : sizeof(*in6);
@@ -206,22 +187,14 @@ void bench_open(enum kind kind)
 	seen = (struct seen){ .engine = seen.engine };
 	bench.nr_fds = count_fds();
 	if (kind == V4) {
-		in4->sin_family = AF_INET;
-		in4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		*in4 = loopback_address();
 	} else {
 		in6->sin6_family = AF_INET6;
 		assert_int_equal(inet_pton(AF_INET6, kind == V6 ? "::1" : "::ffff:127.0.0.1", &in6->sin6_addr), 1);
 	}
-	bench.listener = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(bind(bench.listener, (struct sockaddr *)&ss, len), 0);
-	assert_int_equal(listen(bench.listener, 1), 0);
-	assert_int_equal(getsockname(bench.listener, (struct sockaddr *)&far, &len), 0);
-	bench.connector_fd = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(connect(bench.connector_fd, (struct sockaddr *)&far, len), 0);
-	bench.acceptor_fd = accept(bench.listener, NULL, NULL);
-	assert_true(bench.acceptor_fd >= 0);
+	assert_true(loopback_connect(&ss, len, &bench.connector_fd, &bench.acceptor_fd));
 	assert_int_equal(getsockname(bench.connector_fd, (struct sockaddr *)&near, &len), 0);
-	assert_int_equal(nego_tuple_make(&bench.tuple, (struct sockaddr *)&near, (struct sockaddr *)&far), 0);
+	assert_int_equal(nego_tuple_make(&bench.tuple, (struct sockaddr *)&near, (struct sockaddr *)&ss), 0);
 	conn_blank(&bench.connector, CONN_CONNECTED, 3);
 	conn_blank(&bench.acceptor, CONN_ACCEPTED, 4);
 }
@@ -245,7 +218,6 @@ void bench_close(void)
 	assert_int_equal(seen.watched, 0);
 	close(bench.connector_fd);
 	close(bench.acceptor_fd);
-	close(bench.listener);
 	assert_int_equal(count_fds(), bench.nr_fds);
 }
 

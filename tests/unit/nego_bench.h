@@ -38,7 +38,7 @@ extern struct seen seen;
 enum kind { V4, V6, MAPPED, NR_KINDS };
 
 struct bench {
-	int listener, connector_fd, acceptor_fd;
+	int connector_fd, acceptor_fd;
 	struct conn connector, acceptor;
 	struct nego_tuple tuple;
 	int nr_fds;

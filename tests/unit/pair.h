@@ -24,6 +24,8 @@
 
 #include <cmocka.h>
 
+#include "tests/support/loopback.h"
+
 /* One process, both ends: `a` connected, `b` was accepted. */
 struct pair {
 	int a, b;
@@ -36,19 +38,11 @@ static inline bool expects_ring(void)
 
 static inline struct pair pair_open(void)
 {
-	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t len = sizeof(addr);
+	struct sockaddr_in addr = loopback_address();
 	struct pair p;
-	int one = 1, listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int one = 1;
 
-	assert_int_equal(bind(listener, (struct sockaddr *)&addr, len), 0);
-	assert_int_equal(listen(listener, 1), 0);
-	assert_int_equal(getsockname(listener, (struct sockaddr *)&addr, &len), 0);
-	p.a = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(connect(p.a, (struct sockaddr *)&addr, len), 0);
-	p.b = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-	assert_true(p.b >= 0);
-	close(listener);
+	assert_true(loopback_connect(&addr, sizeof(addr), &p.a, &p.b));
 	setsockopt(p.a, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	setsockopt(p.b, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	return p;
