@@ -27,17 +27,21 @@
 
 void conn_exit_flush(struct conn *c, int fd)
 {
-	bool last;
+	bool last, held = conn_hold(c, fd);
 
-	if (conn_lock_both(c) < 0)
+	if (held)
+		conn_end_soon(c, fd);
+	if (conn_lock_both(c) == 0) {
+		last = conn_holder_ends(c);
+		if (last)
+			conn_end_lanes(c, fd);
+		conn_tell_summary(c, last);
+		conn_unlock_both(c);
+	}
+	if (!held)
 		return;
-	last = conn_holder_ends(c);
-	if (last)
-		conn_end_lanes(c, fd);
-	else
-		conn_fin_left_open(c);
-	conn_tell_summary(c, last);
-	conn_unlock_both(c);
+	conn_fin_settle(c);
+	conn_drop(c);
 }
 
 bool conn_exec(struct conn *c, int fd)
@@ -235,14 +239,28 @@ static void release_locked(struct conn *c, int fd)
 		conn_end_lanes(c, fd);
 		conn_tx_set(c, TX_CLOSED);
 		conn_rx_set(c, RX_CLOSED);
-	} else {
-		conn_fin_left_open(c);
 	}
 	conn_tell_summary(c, last);
 }
 
+/* Once nobody's call reads any more, the peer is told nothing that would make room: it waits for the end. */
+static void close_soon(struct conn *c, int fd)
+{
+	if (conn_is_linked(c) && load_relaxed(&c->nr_holders) == 1)
+		conn_pump(c, VERBS_GOING);
+	conn_end_soon(c, fd);
+}
+
+static void let_go(struct conn *c)
+{
+	conn_fin_settle(c);
+	conn_use_close(c);
+}
+
 void conn_release(struct conn *c, int fd)
 {
+	if (likely(!conn_use_asleep(c)))
+		close_soon(c, fd);
 	if (conn_lock_both(c) < 0) {
 		/* This thread was interrupted inside a call on it: that call still needs the record, so it is never given back. */
 		log_warn("connection %u: closed by a signal handler in the middle of a call", c->index);
@@ -260,16 +278,17 @@ void conn_release(struct conn *c, int fd)
 	}
 	release_locked(c, fd);
 	conn_unlock_both(c);
-	conn_use_close(c);
+	let_go(c);
 }
 
 void conn_release_kept(struct conn *c, int fd)
 {
+	close_soon(c, fd);
 	if (conn_lock_both(c) < 0)
 		return;
 	release_locked(c, fd);
 	conn_unlock_both(c);
-	conn_use_close(c);
+	let_go(c);
 }
 
 /* What of its bytes no process has told yet; the reason it is on TCP, once, when its last holder goes. */

@@ -12,9 +12,9 @@
  * Lock order. There are two locks in a record, one a lane, and one rule: tx before rx, and nothing else is ever taken while
  * one is held: no lock of another connection, of the fd table, or of libc. A call never sleeps, and never calls into the
  * program's code, with a lane locked. Data calls take one lane; close, shutdown, pin and the rendezvous take both.
- * Between hosts two things differ: the engine's libraries have locks of their own, and allocate; and what must have arrived before
- * the next byte of TCP (an end, or a void that could be taken for a frame) is waited for with the lanes locked, for RINGWAY_PATIENCE
- * at most.
+ * Between hosts two things differ: the engine's libraries have locks of their own, and allocate; and a void that could be taken for a frame, which
+ * must have arrived before the next byte of TCP, is waited for with the lane locked, for RINGWAY_PATIENCE at most. So is an end,
+ * if it was not waited for before (conn_fin_await()).
  *
  * Errors. Functions below return a count, 0, or -errno and leave errno alone, except where a comment says "as the libc call":
  * those are what the wrappers return to the program.
@@ -61,7 +61,7 @@ struct lane_tx {
 	_Atomic uint64_t room_seq;	/* the last full_seq after which room was seen */
 	uint64_t announced_pos;	/* S */
 	uint32_t announced_seq;
-	uint8_t fin_sent;	/* between hosts: the peer was told where this stream ends */
+	_Atomic uint8_t fin;	/* enum tx_fin, between hosts: what becomes of the stream's end */
 	uint16_t voids;		/* announcements voided in a row */
 	uint16_t hold_at;	/* the next send is held when voids reaches this */
 	uint16_t hold_step;

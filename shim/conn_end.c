@@ -171,6 +171,12 @@ static bool resets_anyway(const struct conn *c, int fd)
 	return conn_is_far(c) && sys_getsockopt(fd, SOL_SOCKET, SO_LINGER, &l, &len) == 0 && l.l_onoff && !l.l_linger;
 }
 
+void conn_end_soon(struct conn *c, int fd)
+{
+	if (conn_is_linked(c) && !resets_anyway(c, fd))
+		conn_fin_await(c, load_relaxed(&c->nr_holders) == 1);
+}
+
 void conn_end_lanes(struct conn *c, int fd)
 {
 	struct linger reset = { .l_onoff = 1, .l_linger = 0 };
@@ -207,10 +213,16 @@ void conn_tell_shut(struct conn *c)
 
 int conn_shutdown(struct conn *c, int fd, int how)
 {
-	bool locked = conn_lock_both(c) == 0;
-	uint8_t was_shut = load_relaxed(&c->rx.shut);
+	uint8_t was_shut;
+	bool locked;
 	int r;
 
+	if (how != SHUT_RD && conn_is_linked(c) && conn_hold(c, fd)) {
+		conn_fin_await(c, true);
+		conn_drop(c);
+	}
+	locked = conn_lock_both(c) == 0;
+	was_shut = load_relaxed(&c->rx.shut);
 	/* Closed by another thread, while this one waited for the locks. */
 	if (locked && unlikely(fdtab_get(fd) != c)) {
 		conn_unlock_both(c);

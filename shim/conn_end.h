@@ -56,6 +56,9 @@ void conn_reset_kernel(struct conn *c, int fd);
 /* The peer broke the protocol: nothing that it sends is believed any more, and the program sees a reset. Rx lock held. */
 void conn_lied(struct conn *c, int fd, enum reason why);
 
+/* Before conn_end_lanes(), no lane locked: what a far peer must have before its end is waited for. */
+void conn_end_soon(struct conn *c, int fd);
+
 /*
  * Both locks held, nobody else holds the connection, the kernel's close follows: a reset if program bytes are unread in the
  * ring, else frames are taken away so that the kernel says FIN; the peer is told to look.

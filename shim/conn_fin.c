@@ -8,6 +8,7 @@
 
 #include "ringbuf/sys.h"
 #include "shim/conn_end.h"
+#include "shim/conn_lock.h"
 #include "shim/conn_probe.h"
 #include "shim/far.h"
 #include "shim/log.h"
@@ -61,14 +62,60 @@ static int send_whole(int fd, const uint8_t *bytes, size_t len)
 	return 0;
 }
 
+static bool sends_far(struct conn *c)
+{
+	return conn_is_linked(c) && conn_is_far(c) && load_relaxed(&c->tx.state) == TX_RING;
+}
+
+static int flush(struct conn *c)
+{
+	return far_engine->flush(&c->link, (int)options.patience_ms);
+}
+
+void conn_fin_await(struct conn *c, bool ends)
+{
+	int r;
+
+	if (!sends_far(c) || far_wait_fd(c) < 0 || conn_lock_tx(c) < 0)
+		return;
+	ends = ends && sends_far(c) && !load_relaxed(&c->tx.fin);
+	if (ends) {
+		store_relaxed(&c->tx.fin, TX_FIN_DUE);
+		store_relaxed(&c->tx.alert, 1);
+	}
+	lane_unlock(&c->tx.lock);
+	r = flush(c);
+	if (!ends || !r || conn_lock_tx(c) < 0)
+		return;
+	if (load_relaxed(&c->tx.fin) == TX_FIN_DUE && far_engine->unacked(&c->link))
+		store_relaxed(&c->tx.fin, TX_FIN_LOST);
+	lane_unlock(&c->tx.lock);
+}
+
+void conn_fin_settle(struct conn *c)
+{
+	uint8_t fin = load_relaxed(&c->tx.fin);
+
+	if (fin == TX_FIN_DUE || fin == TX_FIN_SENT)
+		flush(c);
+}
+
+/* Bytes that nobody has waited for are waited for. */
+static int wait_for_bytes(struct conn *c)
+{
+	if (load_relaxed(&c->tx.fin) == TX_FIN_LOST)
+		return -ETIMEDOUT;
+	return load_relaxed(&c->tx.fin) == TX_FIN_DUE && !far_engine->unacked(&c->link) ? 0 : flush(c);
+}
+
 int conn_fin_send(struct conn *c, int fd)
 {
 	uint8_t frame[FRAME_SIZE];
 	int r;
 
-	if (!conn_is_linked(c) || !conn_is_far(c) || load_relaxed(&c->tx.state) != TX_RING || c->tx.fin_sent)
+	if (!sends_far(c) || load_relaxed(&c->tx.fin) == TX_FIN_SENT)
 		return 0;
-	r = far_engine->flush(&c->link, (int)options.patience_ms);
+	r = wait_for_bytes(c);
 	conn_take_tx_attention_locked(c);
 	/* Who has closed, or shut both directions, waits for no end, and its kernel answers a frame with a reset. */
 	if (load_relaxed(&c->tx.gone_hint) && c->rx.fin_known)
@@ -87,15 +134,9 @@ int conn_fin_send(struct conn *c, int fd)
 		return r;
 	}
 	/* Nothing may follow it, even where the kernel's end does not follow at once. */
-	c->tx.fin_sent = 1;
+	store_relaxed(&c->tx.fin, TX_FIN_SENT);
 	store_relaxed(&c->tx.alert, 1);
 	return 0;
-}
-
-void conn_fin_left_open(struct conn *c)
-{
-	if (conn_is_linked(c) && conn_is_far(c) && load_relaxed(&c->tx.state) == TX_RING)
-		far_engine->flush(&c->link, (int)options.patience_ms);
 }
 
 /* More than a ring can be ahead of no head of ours. */

@@ -11,17 +11,27 @@
 #include "shim/conn.h"
 #include "shim/far.h"
 
+enum tx_fin {
+	TX_FIN_NONE,
+	TX_FIN_DUE,	/* no byte follows: the last one is on its way */
+	TX_FIN_LOST,	/* it was waited for in vain: no end can be told */
+	TX_FIN_SENT,	/* the peer was told */
+};
+
 /*
- * Tx lock held, the kernel's shutdown or close follows: waits until the peer's device has every byte, then writes the frame. Nothing is done where the
+ * No lane locked, the caller holds a use of the connection or is the last to have it: waits until the peer's device has every byte, so that nobody has
+ * to wait with a lock. `ends`: no byte of the program's follows, conn_fin_send() does. Nothing where the lane is not on such a ring.
+ */
+void conn_fin_await(struct conn *c, bool ends);
+
+/*
+ * Tx lock held, the kernel's shutdown or close follows: the frame, behind bytes that the peer's device has, for which this waits if nobody has. Nothing is done where the
  * lane is not on such a ring, or has told its end. 0, or -errno where it cannot be told, and the peer will see a reset.
  */
 int conn_fin_send(struct conn *c, int fd);
 
-/*
- * Both locks held. The process that has the link lets go of it, while relatives hold the connection: what was sent arrives, though nothing goes
- * after it.
- */
-void conn_fin_left_open(struct conn *c);
+/* No lane locked, after it: what else was said arrives, too, before the link is let go. */
+void conn_fin_settle(struct conn *c);
 
 /* The peer's has come. False: it cannot be true. Rx lock held. */
 bool conn_fin_came(struct conn *c, uint64_t pos);

@@ -118,7 +118,7 @@ int conn_ring_check(struct conn *c, int fd)
 	ssize_t n;
 	int err;
 
-	if (unlikely(load_relaxed(&c->rx.dead)) || unlikely(c->tx.fin_sent))
+	if (unlikely(load_relaxed(&c->rx.dead)) || unlikely(load_relaxed(&c->tx.fin)))
 		return -EPIPE;
 	if (conn_is_far(c)) {
 		err = conn_far_check(c, fd);

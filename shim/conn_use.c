@@ -220,6 +220,11 @@ void conn_call_ends(struct conn *c, struct conn_sleep *s)
 	signals_release(&held);
 }
 
+bool conn_use_asleep(const struct conn *c)
+{
+	return load_relaxed(&uses[c->index].sleepers) != 0;
+}
+
 bool conn_use_keep(struct conn *c, int fd)
 {
 	struct use *u = &uses[c->index];

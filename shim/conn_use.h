@@ -46,6 +46,8 @@ int conn_call_waits(struct conn *c, struct conn_sleep *s, int *fd, int what, boo
 void conn_call_ends(struct conn *c, struct conn_sleep *s);
 /* May `fd` be used for c? Its number in the table, or the hidden one of the calls that go on. */
 bool conn_call_has(const struct conn *c, int fd);
+/* Are there such calls now? */
+bool conn_use_asleep(const struct conn *c);
 /* conn_release(), both lanes locked: true if the rest is left to a sleeping call, which calls conn_release_kept(). */
 bool conn_use_keep(struct conn *c, int fd);
 void conn_release_kept(struct conn *c, int fd);

@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -12,6 +14,7 @@
 #include "ringbuf/sys.h"
 #include "ringbuf/verbs_engine.h"
 #include "shim/conn_far.h"
+#include "shim/conn_fin.h"
 #include "shim/far.h"
 #include "shim/frame.h"
 #include "shim/options.h"
@@ -327,6 +330,63 @@ static void a_child_without_the_link_resets_nobody(void **state)
 	bench_close_far(&b);
 }
 
+struct ending {
+	struct bench *b;
+	void (*act)(struct bench *b);
+};
+
+static void *end_it(void *arg)
+{
+	struct ending *e = arg;
+
+	e->act(e->b);
+	return NULL;
+}
+
+static void shut_it(struct bench *b)
+{
+	assert_int_equal(conn_shutdown(b->a, b->a_fd, SHUT_WR), 0);
+}
+
+static void exit_it(struct bench *b)
+{
+	conn_exit_flush(b->a, b->a_fd);
+}
+
+/* Other threads' calls go on meanwhile, but that nothing may be sent behind it. */
+static void an_end_is_waited_for_without_the_locks(void **state)
+{
+	void (*const ways[])(struct bench *) = { shut_it, exit_it };
+
+	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
+		struct bench b = open_switched();
+		struct ending e = { &b, ways[i] };
+		pthread_t thread;
+
+		assert_sends(b.b, b.b_fd, "question");
+		fake.by_hand = true;
+		options.patience_ms = 20000;
+		assert_sends(b.a, b.a_fd, "answer");
+		assert_int_equal(pthread_create(&thread, NULL, end_it, &e), 0);
+		while (!load_relaxed(&b.a->tx.fin))
+			sched_yield();
+		assert_gets(b.a, b.a_fd, "question");
+		assert_int_equal(conn_lock_both(b.a), 0);
+		conn_unlock_both(b.a);
+		assert_int_equal(conn_send(b.a, b.a_fd, "more", 4, MSG_NOSIGNAL), -EPIPE);
+		assert_int_equal(load_relaxed(&b.a->tx.fin), TX_FIN_DUE);
+		fake.by_hand = false;
+		fake_settle();
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		assert_int_equal(load_relaxed(&b.a->tx.fin), TX_FIN_SENT);
+		options.patience_ms = 1000;
+		assert_gets(b.b, b.b_fd, "answer");
+		if (ways[i] == shut_it)
+			assert_int_equal(end_of(b.b, b.b_fd), 0);
+		bench_close_far(&b);
+	}
+}
+
 static unsigned nr_sleeps;
 
 static int sleep_and_count(struct pollfd *fds, nfds_t nr, const struct timespec *timeout, const sigset_t *mask)
@@ -407,6 +467,7 @@ int main(void)
 		cmocka_unit_test(a_child_without_the_link_resets_nobody),
 		cmocka_unit_test(an_end_too_far_off_is_a_lie),
 		cmocka_unit_test(an_end_is_understood_however_it_is_cut),
+		cmocka_unit_test(an_end_is_waited_for_without_the_locks),
 		cmocka_unit_test(who_waits_for_bytes_before_an_end_sleeps),
 		cmocka_unit_test(an_end_before_its_bytes_is_not_told),
 	};
