@@ -133,7 +133,7 @@ static int await_room(struct conn *c, int fd, int64_t deadline)
 	if (!conn_hold(c, fd))
 		return -EBADF;
 	UNWOUND_BEGIN(drop, c);
-	r = wait_lane(c, fd, WAIT_TX, deadline);
+	r = wait_lane(c, fd, WAIT_TX, deadline, NULL);
 	UNWOUND_END();
 	if (fdtab_get(fd) != c)
 		r = -EBADF;

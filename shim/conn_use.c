@@ -179,6 +179,14 @@ static void sleep_over(void *arg)
 		sleeper_gone(c);
 }
 
+static void sleep_unwound(void *arg)
+{
+	struct conn_sleep *s = arg;
+
+	sleep_over(s);
+	signals_unwound(&s->between);
+}
+
 void conn_call_sleeps(struct conn *c, struct conn_sleep *s)
 {
 	struct signals_held held;
@@ -186,11 +194,13 @@ void conn_call_sleeps(struct conn *c, struct conn_sleep *s)
 	if (s->slept)
 		return;
 	signals_hold(&held);
-	_pthread_cleanup_push(&s->unwound, sleep_over, s);
+	_pthread_cleanup_push(&s->unwound, sleep_unwound, s);
 	conn_hold_locked(c);
 	fetch_add(&uses[c->index].sleepers, 1);
 	s->slept = c;
 	signals_release(&held);
+	if (signals_count_between())
+		signals_hold_now(&s->between);
 }
 
 bool conn_call_has(const struct conn *c, int fd)
@@ -200,8 +210,14 @@ bool conn_call_has(const struct conn *c, int fd)
 
 int conn_call_waits(struct conn *c, struct conn_sleep *s, int *fd, int what, bool briefly, int64_t deadline_ns)
 {
-	int r = briefly ? wait_briefly(c, *fd, deadline_ns) : wait_lane(c, *fd, (enum wait_for)what, deadline_ns);
+	const struct signals_held *held = s->between.held ? &s->between : NULL;
+	int r = briefly ? wait_briefly(c, *fd, deadline_ns, held) : wait_lane(c, *fd, (enum wait_for)what, deadline_ns, held);
 
+	/* It may still have to run. */
+	if (r == WAIT_HANDLED && held) {
+		signals_release_now(&s->between);
+		signals_hold_now(&s->between);
+	}
 	if (likely(fdtab_get(*fd) == c))
 		return r;
 	*fd = (int)load_acquire(&uses[c->index].kept) - 1;
@@ -218,6 +234,8 @@ void conn_call_ends(struct conn *c, struct conn_sleep *s)
 	_pthread_cleanup_pop(&s->unwound, 0);
 	sleep_over(s);
 	signals_release(&held);
+	signals_release(&s->between);
+	s->between.held = false;
 }
 
 bool conn_use_asleep(const struct conn *c)

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "shim/signals.h"
 #include "shim/unwound.h"
 
 struct conn;
@@ -34,6 +35,7 @@ bool conn_use_unflush(struct conn *c);
 struct conn_sleep {
 	struct conn *slept;	/* counted among its sleepers; NULL: not yet, or not any more */
 	struct _pthread_cleanup_buffer unwound;	/* from then on until conn_call_ends() */
+	struct signals_held between;	/* signals that come between two sleeps */
 };
 /* Before a sleep, under the lane's lock; counts once a call. */
 void conn_call_sleeps(struct conn *c, struct conn_sleep *s);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <sys/single_threaded.h>
 
 #include "ringbuf/sys.h"
 
@@ -44,11 +45,13 @@ void signals_refresh(int sig)
 		fetch_and(&signals_norestart, ~bit);
 }
 
+/* But those that an instruction raises: they cannot wait. */
+#define OTHERS (~(SIGNAL_BIT(SIGSEGV) | SIGNAL_BIT(SIGBUS) | SIGNAL_BIT(SIGFPE) | SIGNAL_BIT(SIGILL) | SIGNAL_BIT(SIGTRAP) | \
+		  SIGNAL_BIT(SIGSYS)))
+
 void signals_hold_now(struct signals_held *h)
 {
-	/* Those that an instruction raises cannot wait. */
-	uint64_t others = ~(SIGNAL_BIT(SIGSEGV) | SIGNAL_BIT(SIGBUS) | SIGNAL_BIT(SIGFPE) | SIGNAL_BIT(SIGILL) |
-			    SIGNAL_BIT(SIGTRAP) | SIGNAL_BIT(SIGSYS));
+	uint64_t others = OTHERS;
 
 	h->held = sys_call4(SYS_rt_sigprocmask, SIG_BLOCK, &others, &h->program, sizeof(others)) == 0;
 }
@@ -56,6 +59,23 @@ void signals_hold_now(struct signals_held *h)
 void signals_release_now(const struct signals_held *h)
 {
 	sys_call4(SYS_rt_sigprocmask, SIG_SETMASK, &h->program, NULL, sizeof(uint64_t));
+}
+
+bool signals_count_between(void)
+{
+	return !__libc_single_threaded && signals_norestart_mask() && !(load_relaxed(&signals_leave) & SIGNALS_CANCEL);
+}
+
+void signals_unwound(struct signals_held *h)
+{
+	uint64_t unblockable = SIGNAL_BIT(SIGKILL) | SIGNAL_BIT(SIGSTOP), now = 0;
+
+	if (!h->held)
+		return;
+	h->held = false;
+	sys_call4(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &now, sizeof(now));
+	if (!(OTHERS & ~(now | unblockable)))
+		signals_release_now(h);
 }
 
 int signals_init(void)

@@ -38,6 +38,15 @@ struct signals_held {
 void signals_hold_now(struct signals_held *h);
 void signals_release_now(const struct signals_held *h);
 
+/*
+ * Between two sleeps of one call a signal must not be forgotten: the kernel's call would have ended with EINTR. So a call that has slept keeps
+ * signals for its next sleep, or its end, where a handler without SA_RESTART is there and other threads, who send such a signal with something
+ * that wakes the call for nothing. Elsewhere the two system calls are saved.
+ */
+bool signals_count_between(void);
+/* The call does not come back. A handler that jumps has a mask of its own; who is cancelled as it falls asleep has ours. */
+void signals_unwound(struct signals_held *h);
+
 #pragma GCC visibility pop
 
 static inline void signals_hold(struct signals_held *h)

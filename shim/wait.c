@@ -277,7 +277,7 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 	return p[SIGNAL].revents ? WAIT_HANDLED : 0;
 }
 
-int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns)
+int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, const struct signals_held *held)
 {
 	struct sleeper s = { .c = c, .want = what == WAIT_RX ? POLLIN : POLLOUT, .in.signal_fd = -1 };
 	bool linked = conn_is_linked(c) && !conn_far_is_dead(c);
@@ -287,7 +287,10 @@ int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns)
 	UNWOUND_BEGIN(sleep_abandoned, &s);
 	if (linked && spin(c, what))
 		goto out;
-	signals_hold(&s.held_back);
+	if (held)
+		s.held_back = *held;
+	else
+		signals_hold(&s.held_back);
 	if (linked && conn_arm(c, s.want))
 		goto release;
 	s.armed = linked;
@@ -310,19 +313,20 @@ int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns)
 	s.armed = false;
 	hear_far(&s);
 release:
-	signals_release(&s.held_back);
+	if (!held)
+		signals_release(&s.held_back);
 out:
 	UNWOUND_END();
 	return r;
 }
 
-int wait_briefly(struct conn *c, int fd, int64_t deadline_ns)
+int wait_briefly(struct conn *c, int fd, int64_t deadline_ns, const struct signals_held *held)
 {
 	struct pollfd p = { .fd = fd };
 	struct timespec left = timespec_of(BRIEFLY_NS);
 	int err = errno, r;
 
-	r = real_ppoll(&p, 1, &left, NULL);
+	r = real_ppoll(&p, 1, &left, held ? &held->program : NULL);
 	r = r < 0 ? -errno : r;
 	errno = err;
 	if (r == -EINTR && (load_relaxed(&c->rcv_timeout_ns) || signals_norestart_mask() || !signals_restart_mask()))

@@ -14,6 +14,7 @@
 #include "shim/clock.h"
 
 struct conn;
+struct signals_held;
 
 #define NS_PER_S INT64_C(1000000000)
 
@@ -49,12 +50,12 @@ int64_t wait_deadline(int64_t timeout_ns);
  * Returns 0 when it is worth trying again (which is not a promise), WAIT_HANDLED when a signal handler ran that restarts the call,
  * which ends it nevertheless if bytes have moved already; -EAGAIN past the deadline, -EINTR when a signal handler
  * ran that interrupts this call: one without SA_RESTART, or any while a timeout is set. The caller holds a use of the connection,
- * and drops it if it does not come back from here (unwound.h).
+ * and drops it if it does not come back from here (unwound.h). `held`: signals that it keeps out but for the sleep, or NULL.
  */
-int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns);
+int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, const struct signals_held *held);
 
 /* For waits that no event ends: a millisecond, or until the deadline. Returns as wait_lane() does. */
-int wait_briefly(struct conn *c, int fd, int64_t deadline_ns);
+int wait_briefly(struct conn *c, int fd, int64_t deadline_ns, const struct signals_held *held);
 
 /*
  * A one-way stream voids its own announcements: waits a moment for the acknowledgement of the one that stands, asleep for up to

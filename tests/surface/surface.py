@@ -222,6 +222,8 @@ def cases(probes, work):
         "own-allocator-far": Case(probe("alloc"), at_once | {"transports": "verbs"}),
         "signals": Case(probe("signals")),
         "signals-on-ring": Case(probe("signals"), at_once, check=ring_used),
+        "signals-replaced": Case(probe("signals", "replaced")),
+        "signals-replaced-on-ring": Case(probe("signals", "replaced"), at_once, check=ring_used),
         "stdio": Case(probe("stdio"), at_once),
         "stdio-late": Case(probe("stdio", "late"), at_once, ring_used_for_all),
         "stdio-fork": Case(probe("stdio", "fork"), at_once, ring_used),
