@@ -16,6 +16,7 @@
 #include "shim/conn_holders.h"
 #include "shim/far.h"
 #include "shim/fdtab.h"
+#include "shim/handler.h"
 #include "shim/log.h"
 #include "shim/nego_remote.h"
 #include "shim/nego_row.h"
@@ -239,8 +240,15 @@ void nego_poke(struct conn *c, int fd)
 		due_after(c, np->unproven++);
 		return;
 	}
-	if (!caged && (np->remote || !(options.transports & TRANSPORT_BIT_SHM)))
+	if (!caged && (np->remote || !(options.transports & TRANSPORT_BIT_SHM))) {
+		/* Steps between hosts allocate, and a handler may have interrupted an allocation. */
+		if (handler_inside()) {
+			np->stalled = true;
+			np->due_calls = calls_of(c) + 1;
+			return;
+		}
 		far_load();
+	}
 	if (conn_trylock_both(c)) {
 		bool inside = load_relaxed(&c->tx.in_calls) || load_relaxed(&c->rx.in_calls);
 

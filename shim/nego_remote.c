@@ -14,6 +14,7 @@
 #include "ringbuf/atomic.h"
 #include "shim/clock.h"
 #include "shim/far.h"
+#include "shim/handler.h"
 #include "shim/nego_remote_msg.h"
 #include "shim/options.h"
 #include "shim/own_fd.h"
@@ -280,6 +281,9 @@ static enum nego_outcome begin(struct conn *c, enum reason *why)
 	enum verbs_error e;
 	int rc;
 
+	/* The step that found the peer to be on another host. */
+	if (handler_inside())
+		return NEGO_SOON;
 	rc = far_loaded(why);
 	if (rc)
 		return rc == -EAGAIN ? NEGO_SOON : NEGO_FAILED;

@@ -6,13 +6,14 @@
 #include "probe.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
 
 static char arena[8 << 20] __attribute__((aligned(16)));
 static size_t used;
-static int started, inside, nested;
+static volatile int started, inside, nested, interrupted;
 
 static void start(void)
 {
@@ -42,6 +43,12 @@ void *malloc(size_t size)
 	}
 	if (!started)
 		start();
+	if (interrupted) {
+		interrupted = 0;
+		inside = 1;
+		raise(SIGUSR1);
+		inside = 0;
+	}
 	size = (size + 15) & ~(size_t)15;
 	if (used + size + 16 > sizeof(arena))
 		return NULL;
@@ -72,13 +79,25 @@ void *realloc(void *old, size_t size)
 	return block;
 }
 
-int main(void)
-{
-	int a, b;
+static int a, b;
 
+static void talk(int sig)
+{
+	ping_pong(a, b, 20);
+}
+
+/* With an argument the talk is held by a handler that has interrupted the allocator. */
+int main(int argc, char **argv)
+{
 	free(malloc(10));
 	a = tcp_pair(&b);
-	ping_pong(a, b, 20);
+	if (argc > 1) {
+		signal(SIGUSR1, talk);
+		interrupted = 1;
+		free(malloc(10));
+	} else {
+		ping_pong(a, b, 20);
+	}
 	SAY("nested %d\n", nested);
 	return 0;
 }

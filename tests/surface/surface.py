@@ -219,6 +219,7 @@ def cases(probes, work):
         "lifetime": Case(probe("lifetime"), status=3),
         "lifetime-on-ring": Case(probe("lifetime"), at_once, check=ring_used, status=3),
         "own-allocator": Case(probe("alloc"), at_once, ring_used),
+        "own-allocator-far-handler": Case(probe("alloc", "handler"), {"transports": "verbs"}),
         "own-allocator-far": Case(probe("alloc"), at_once | {"transports": "verbs"}),
         "signals": Case(probe("signals")),
         "signals-on-ring": Case(probe("signals"), at_once, check=ring_used),
