@@ -3,11 +3,12 @@
  * What a program sees: plain socket calls, timed. The same binary runs on kernel TCP and, preloaded, under Ringway; `run`
  * does both in turn and compares.
  *
- *	sockbench MODE COUNT                 COUNT operations a batch
+ *	sockbench [--turns] MODE COUNT       COUNT operations a batch
  *
  * The process is the client; it starts itself again as the server ("sockbench --serve MODE COUNT"), with its own environment or, for
  * the modes that need a peer without Ringway, without the preload. The server dies with the client. Prints numbers that `run` knows,
- * most often nanoseconds for each operation.
+ * most often nanoseconds for each operation. With --turns, in the modes pingpong and short, a batch begins when a byte comes on standard
+ * input, and its own figure is printed before the next: so two of these programs can take turns.
  */
 #include "sockbench.h"
 
@@ -58,12 +59,29 @@ double batch_ns(void (*batch)(int arg, uint64_t count), int arg, uint64_t count)
 	return (double)(now_ns() - start) / (double)count;
 }
 
+static bool in_turns;
+
+static void await_turn(void)
+{
+	char turn;
+
+	if (read(STDIN_FILENO, &turn, 1) != 1)
+		die("no turn");
+}
+
 double median_batch(void (*batch)(int arg, uint64_t count), int arg, uint64_t count)
 {
 	double ns[BATCHES];
 
-	for (int i = 0; i < BATCHES; i++)
+	for (int i = 0; i < BATCHES; i++) {
+		if (in_turns)
+			await_turn();
 		ns[i] = batch_ns(batch, arg, count);
+		if (in_turns) {
+			printf("%.2f\n", ns[i]);
+			fflush(stdout);
+		}
+	}
 	return median(ns);
 }
 
@@ -234,10 +252,11 @@ int main(int argc, char **argv)
 	const struct mode *mode;
 	uint64_t count;
 
-	if (serving)
+	in_turns = argc == 4 && !strcmp(argv[1], "--turns");
+	if (serving || in_turns)
 		argv++;
 	else if (argc != 3) {
-		fprintf(stderr, "usage: sockbench MODE COUNT\n");
+		fprintf(stderr, "usage: sockbench [--turns] MODE COUNT\n");
 		return 2;
 	}
 	/* Neither outlives who started it, nor hangs for ever. */
