@@ -179,7 +179,7 @@ static ssize_t rx_avail_behind(struct ring_rx *rx)
 
 ssize_t ring_rx_avail_soon(struct ring_rx *rx)
 {
-	ssize_t avail = (ssize_t)(rx->tail_seen - rx->head_pos);
+	ssize_t avail = (ssize_t)ring_rx_known(rx);
 
 	if (avail)
 		return avail;

@@ -409,30 +409,36 @@ static inline ssize_t ring_write(struct ring_tx *tx, const void *buf, size_t len
  * ---- Receiving ----
  */
 
+/* Bytes to read, as far as the last look at the peer's line has told. */
+static inline uint64_t ring_rx_known(const struct ring_rx *rx)
+{
+	return rx->tail_seen - rx->head_pos;
+}
+
 /*
  * Bytes to read. Reads the peer's line only if none are known; 0 = empty now, -EPROTO where the peer's tail lies.
  */
 static inline ssize_t ring_rx_avail(struct ring_rx *rx)
 {
-	uint64_t avail = rx->tail_seen - rx->head_pos;
+	uint64_t avail = ring_rx_known(rx);
 
 	if (likely(avail))
 		return (ssize_t)avail;
 	if (unlikely(ring_rx_refresh(rx) < 0))
 		return -EPROTO;
-	return (ssize_t)(rx->tail_seen - rx->head_pos);
+	return (ssize_t)ring_rx_known(rx);
 }
 
 /* The same, but looks at the peer's line anyway unless `want` bytes are known (MSG_WAITALL, FIONREAD). */
 static inline ssize_t ring_rx_avail_min(struct ring_rx *rx, size_t want)
 {
-	uint64_t avail = rx->tail_seen - rx->head_pos;
+	uint64_t avail = ring_rx_known(rx);
 
 	if (avail >= want)
 		return (ssize_t)avail;
 	if (unlikely(ring_rx_refresh(rx) < 0))
 		return -EPROTO;
-	return (ssize_t)(rx->tail_seen - rx->head_pos);
+	return (ssize_t)ring_rx_known(rx);
 }
 
 /* Copies from `pos`, which lies in the part that ring_rx_avail() reported. Nothing is consumed. The next position. */

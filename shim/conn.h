@@ -394,8 +394,16 @@ void conn_thread_wakes(struct conn *c, short want);
  */
 bool conn_attention(const struct conn *c);
 /* Of one lane, linked. */
-bool conn_rx_attention(const struct conn *c);
-bool conn_tx_attention(const struct conn *c);
+static inline bool conn_rx_attention(const struct conn *c)
+{
+	return peer_read_u32(&c->link.rx.ctl->tx_state.wake) & WAKE_ATTN_MASK;
+}
+
+static inline bool conn_tx_attention(const struct conn *c)
+{
+	return peer_read_u32(&c->link.tx.ctl->rx_state.wake) & WAKE_ATTN_MASK;
+}
+
 /* Takes the rx lane's flags, rx lock held, and remembers an end that was told. */
 uint32_t conn_take_rx_attention(struct conn *c);
 /* Clears the tx lane's, if the lane is free, and remembers what the next send has to know. */

@@ -126,19 +126,9 @@ static bool writable(struct conn *c)
 	return true;
 }
 
-bool conn_rx_attention(const struct conn *c)
-{
-	return peer_read_u32(&c->link.rx.ctl->tx_state.wake) & WAKE_ATTN_MASK;
-}
-
 static bool unlooked(const struct conn *c)
 {
 	return load_relaxed(&((struct conn *)c)->rx.unlooked);
-}
-
-bool conn_tx_attention(const struct conn *c)
-{
-	return peer_read_u32(&c->link.tx.ctl->rx_state.wake) & WAKE_ATTN_MASK;
 }
 
 bool conn_attention(const struct conn *c)

@@ -382,7 +382,7 @@ ssize_t conn_recv(struct conn *c, int fd, void *buf, size_t len, int flags)
 
 		if (likely(load_relaxed(&c->rx.state) == RX_RING)) {
 			/* The answer to a question is most often about to come: a few looks, before the locks and clocks of a wait. */
-			if (!(flags & MSG_DONTWAIT) && !load_relaxed(&c->nonblock) && spin_pays())
+			if (!ring_rx_known(&c->link.rx) && !(flags & MSG_DONTWAIT) && !load_relaxed(&c->nonblock) && spin_pays())
 				ring_rx_avail_soon(&c->link.rx);
 			n = ring_read(&c->link.rx, buf, len);
 			if (unlikely(n > 0 && (size_t)n < len && conn_is_far(c)))
