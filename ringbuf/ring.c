@@ -113,6 +113,34 @@ int ring_tx_refresh(struct ring_tx *tx)
 	return 0;
 }
 
+static void relax(uint32_t pauses)
+{
+	while (pauses--)
+		cpu_relax();
+}
+
+ssize_t ring_tx_room_soon(struct ring_tx *tx, size_t want)
+{
+	ssize_t room = ring_tx_room(tx, want), enough = (ssize_t)((tx->mask + 1) >> 2);
+	uint64_t head;
+
+	if (enough > RING_BEHIND_BYTES)
+		enough = RING_BEHIND_BYTES;
+	/* In the overflow ring no more room is told than was asked for. */
+	for (int looks = RING_ROOM_LOOKS; looks && room >= 0 && room < enough; looks--) {
+		if (tx->bells.far || tx->moves >> TAIL_POS_BITS & 1)
+			break;
+		head = tx->head_seen;
+		relax(RING_ROOM_PAUSES);
+		if (unlikely(ring_tx_refresh(tx) < 0))
+			return -EPROTO;
+		if (tx->head_seen == head)
+			break;
+		room = (ssize_t)(tx->end_pos - tx->tail_pos);
+	}
+	return room;
+}
+
 /*
  * The unread bytes, if they are one short message that still lies beside its tail. Pairs with ring_express(): the mark is read
  * last, and names this tail only if no later message has begun to overwrite the words. A peer that writes nonsense here gives
@@ -154,12 +182,6 @@ int ring_rx_refresh(struct ring_rx *rx)
 	rx->answered = load_unlocked(rx->other_pos);
 	rx_express(rx, tail);
 	return 0;
-}
-
-static void relax(uint32_t pauses)
-{
-	while (pauses--)
-		cpu_relax();
 }
 
 /* A pause that has caught much for its length makes the next one twice as long; one that has not is the last long one. */

@@ -36,6 +36,9 @@
  */
 #define RING_BEHIND_BYTES 4096
 #define RING_BEHIND_PAUSES 512
+/* Looks of ring_tx_room_soon(), and the pauses before each. */
+#define RING_ROOM_LOOKS 8
+#define RING_ROOM_PAUSES 64
 
 struct ring_tx;
 struct ring_rx;
@@ -285,18 +288,30 @@ static inline void ring_copy(void *to, const void *from, size_t len)
  * ---- Sending ----
  */
 
+/* Free bytes in the ring into which bytes go now, as far as the last look at the peer's line has told. */
+static inline uint64_t ring_tx_known(const struct ring_tx *tx)
+{
+	return tx->end_pos - tx->tail_pos;
+}
+
 /*
  * Free bytes in the ring into which bytes go now (which this may change). Reads the peer's line only if fewer than `want` are known to
  * be free; the result may be smaller or larger than `want`. -EPROTO where the peer's head lies.
  */
 static inline ssize_t ring_tx_room(struct ring_tx *tx, size_t want)
 {
-	uint64_t room = tx->end_pos - tx->tail_pos;
+	uint64_t room = ring_tx_known(tx);
 
 	if (likely(room >= want))
 		return (ssize_t)room;
 	return ring_tx_room_slow(tx, want);
 }
+
+/*
+ * The same for a sender that may wait: where the ring is nearly full, and while the peer takes, some microseconds for enough room to go on for a
+ * while, since each look takes the line away to which the peer stores its head.
+ */
+ssize_t ring_tx_room_soon(struct ring_tx *tx, size_t want);
 
 /* Bytes that the peer has not taken yet, as far as it says (SIOCOUTQ). */
 static inline ssize_t ring_tx_queued(struct ring_tx *tx)

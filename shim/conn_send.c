@@ -351,6 +351,13 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 	return n;
 }
 
+static __attribute__((noinline)) bool has_room(struct conn *c, size_t len, int flags)
+{
+	struct ring_tx *tx = &c->link.tx;
+
+	return (may_block(c, flags) && spin_allowed() ? ring_tx_room_soon(tx, len) : ring_tx_room(tx, len)) >= (ssize_t)len;
+}
+
 ssize_t conn_send(struct conn *c, int fd, const void *buf, size_t len, int flags)
 {
 	struct iovec iov;
@@ -363,7 +370,7 @@ ssize_t conn_send(struct conn *c, int fd, const void *buf, size_t len, int flags
 		bool sent = false;
 
 		if (likely(load_relaxed(&c->tx.state) == TX_RING) && likely(!conn_tx_attention(c)) &&
-		    likely(ring_tx_room(tx, len) >= (ssize_t)len)) {
+		    (likely(ring_tx_known(tx) >= len) || has_room(c, len, flags))) {
 			ring_write(tx, buf, len);
 			notified(c, fd, ring_tx_notify(tx));
 			sent = true;
