@@ -35,6 +35,10 @@ static inline struct conn *conn_of(int fd)
 		} \
 	} while (0)
 
+/* On a ring, and with flags that leave it there: all that remains to be done is the call on the connection. */
+#define LANE_IS_BUSY(c, lane, flags) \
+	(likely(load_relaxed(&(c)->lane.mode) == MODE_RING) && likely(!((flags) & (MSG_OOB | MSG_ZEROCOPY))))
+
 /* Returns from the wrapper with the real call's result, counted, unless the lane needs more than that. */
 #define RETURN_IF_PLAIN_RX(c, fd, flags, call) \
 	do { \

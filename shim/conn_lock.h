@@ -49,6 +49,13 @@ static inline __attribute__((always_inline)) bool conn_trylock_lane(struct conn 
 	return r != 0;
 }
 
+/* For who calls nothing until it unlocks: false, and not locked, unless this is the only thread and nobody holds the lane. */
+static inline bool conn_lock_alone(struct conn *c, struct lane_lock *lock)
+{
+	conn_locking(c);
+	return lane_lock_alone(lock, load_relaxed(&c->shared));
+}
+
 static inline int conn_lock_tx(struct conn *c)
 {
 	return conn_lock_lane(c, &c->tx.lock, conn_tx_recover);

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "ringbuf/ring_short.h"
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
 #include "shim/conn_end.h"
@@ -370,13 +371,15 @@ static ssize_t take_late(struct conn *c, uint8_t *buf, size_t len)
 	return n > 0 ? n : 0;
 }
 
-ssize_t conn_recv(struct conn *c, int fd, void *buf, size_t len, int flags)
+#define HOT_FLAGS (MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC)
+
+/* The warm path: bytes are in the ring, or about to come, and nothing special is asked. */
+static __attribute__((noinline)) ssize_t recv_any(struct conn *c, int fd, void *buf, size_t len, int flags)
 {
 	struct iovec iov;
 
-	/* The hot path: bytes are in the ring, nothing special is asked. */
 	if (likely(load_relaxed(&c->rx.mode) == MODE_RING) &&
-	    likely(!(flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC))) && likely(!user_range_bad(buf, len)) &&
+	    likely(!(flags & ~HOT_FLAGS)) && likely(!user_range_bad(buf, len)) &&
 	    likely(load_relaxed(&c->rcv_lowat) <= 1) && likely(conn_entered(c, fd, &c->rx.lock, conn_lock_rx(c)) == 0)) {
 		ssize_t n = 0;
 
@@ -398,4 +401,35 @@ ssize_t conn_recv(struct conn *c, int fd, void *buf, size_t len, int flags)
 	}
 	iov = (struct iovec){ .iov_base = buf, .iov_len = len < IOV_MAX_BYTES ? len : IOV_MAX_BYTES };
 	return conn_recv_iov(c, fd, &iov, 1, flags, NULL);
+}
+
+static __attribute__((noinline)) ssize_t recv_unlocked(struct conn *c, int fd, void *buf, size_t len, int flags)
+{
+	lane_unlock(&c->rx.lock);
+	return recv_any(c, fd, buf, len, flags);
+}
+
+static __attribute__((noinline)) ssize_t recv_told(struct conn *c, int fd, ssize_t n)
+{
+	lane_unlock(&c->rx.lock);
+	if (load_relaxed(&c->rx.calls) % CONN_TELL_EVERY == 0)
+		conn_tell_stats(c, fd);
+	return n;
+}
+
+/* The hot path: a short message that is known to be there. All other ways end in a call that is the last thing it does, so that it saves nothing. */
+ssize_t conn_recv(struct conn *c, int fd, void *buf, size_t len, int flags)
+{
+	uint64_t calls;
+
+	if (unlikely(load_relaxed(&c->rx.mode) != MODE_RING) || unlikely(flags & ~HOT_FLAGS) || unlikely(user_range_bad(buf, len)) ||
+	    unlikely(load_relaxed(&c->rcv_lowat) > 1) || unlikely(!conn_lock_alone(c, &c->rx.lock)))
+		return recv_any(c, fd, buf, len, flags);
+	if (unlikely(load_relaxed(&c->rx.state) != RX_RING) || unlikely(!ring_read_short(&c->link.rx, buf, len)))
+		return recv_unlocked(c, fd, buf, len, flags);
+	calls = load_relaxed(&c->rx.calls) + 1;
+	store_relaxed(&c->rx.calls, calls);
+	if (unlikely(calls % CONN_TELL_EVERY == 0) || unlikely(!lane_unlock_alone(&c->rx.lock)))
+		return recv_told(c, fd, (ssize_t)len);
+	return (ssize_t)len;
 }

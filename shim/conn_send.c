@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 
+#include "ringbuf/ring_short.h"
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
 #include "shim/conn_end.h"
@@ -358,13 +359,15 @@ static __attribute__((noinline)) bool has_room(struct conn *c, size_t len, int f
 	return (may_block(c, flags) && spin_allowed() ? ring_tx_room_soon(tx, len) : ring_tx_room(tx, len)) >= (ssize_t)len;
 }
 
-ssize_t conn_send(struct conn *c, int fd, const void *buf, size_t len, int flags)
+#define HOT_FLAGS (MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_EOR)
+
+/* The warm path: the ring has room for all of it, and nothing special has happened. */
+static __attribute__((noinline)) ssize_t send_any(struct conn *c, int fd, const void *buf, size_t len, int flags)
 {
 	struct iovec iov;
 
-	/* The hot path: the ring has room for all of it, and nothing special has happened. */
 	if (likely(load_relaxed(&c->tx.mode) == MODE_RING) && likely(len - 1 < RING_STEP_BYTES) &&
-	    likely(!(flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_EOR))) && likely(!user_range_bad(buf, len)) &&
+	    likely(!(flags & ~HOT_FLAGS)) && likely(!user_range_bad(buf, len)) &&
 	    likely(!load_relaxed(&c->tx.alert)) && likely(conn_entered(c, fd, &c->tx.lock, conn_lock_tx(c)) == 0)) {
 		struct ring_tx *tx = &c->link.tx;
 		bool sent = false;
@@ -388,4 +391,38 @@ ssize_t conn_send(struct conn *c, int fd, const void *buf, size_t len, int flags
 		return -EFAULT;
 	iov = (struct iovec){ .iov_base = (void *)buf, .iov_len = len < IOV_MAX_BYTES ? len : IOV_MAX_BYTES };
 	return conn_send_iov(c, fd, &iov, 1, flags, NULL);
+}
+
+static __attribute__((noinline)) ssize_t send_unlocked(struct conn *c, int fd, const void *buf, size_t len, int flags)
+{
+	lane_unlock(&c->tx.lock);
+	return send_any(c, fd, buf, len, flags);
+}
+
+static __attribute__((noinline)) ssize_t send_told(struct conn *c, int fd, ssize_t n)
+{
+	notified(c, fd, ring_tx_notify(&c->link.tx));
+	lane_unlock(&c->tx.lock);
+	if (load_relaxed(&c->tx.calls) % CONN_TELL_EVERY == 0)
+		conn_tell_stats(c, fd);
+	return n;
+}
+
+/* The hot path: a short message of a stream to a receiver that polls. As in conn_recv(), all else is called last. */
+ssize_t conn_send(struct conn *c, int fd, const void *buf, size_t len, int flags)
+{
+	uint64_t calls;
+
+	if (unlikely(load_relaxed(&c->tx.mode) != MODE_RING) || unlikely(flags & ~HOT_FLAGS) || unlikely(user_range_bad(buf, len)) ||
+	    unlikely(load_relaxed(&c->tx.alert)) || unlikely(!conn_lock_alone(c, &c->tx.lock)))
+		return send_any(c, fd, buf, len, flags);
+	if (unlikely(load_relaxed(&c->tx.state) != TX_RING) || unlikely(!ring_write_short(&c->link.tx, buf, len)))
+		return send_unlocked(c, fd, buf, len, flags);
+	calls = load_relaxed(&c->tx.calls) + 1;
+	store_relaxed(&c->tx.calls, calls);
+	fence_compiler();
+	if (unlikely(calls % CONN_TELL_EVERY == 0) || unlikely(!ring_tx_is_heard(&c->link.tx)) ||
+	    unlikely(!lane_unlock_alone(&c->tx.lock)))
+		return send_told(c, fd, (ssize_t)len);
+	return (ssize_t)len;
 }

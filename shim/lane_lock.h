@@ -49,14 +49,28 @@ static inline bool lane_is_locked(const struct lane_lock *l)
 	return load_relaxed(&((struct lane_lock *)l)->owner) != 0;
 }
 
+static inline bool lane_lock_alone(struct lane_lock *l, bool shared)
+{
+	if (unlikely(!lane_is_alone(shared)) || unlikely(load_relaxed(&l->owner) != 0))
+		return false;
+	store_relaxed(&l->owner, LANE_LOCK_ALONE);
+	fence_compiler();
+	return true;
+}
+
+/* For who took it alone: false, and still held, if somebody waits for it by now. */
+static inline bool lane_unlock_alone(struct lane_lock *l)
+{
+	if (unlikely(load_relaxed(&l->owner) != LANE_LOCK_ALONE))
+		return false;
+	fence_compiler();
+	store_release(&l->owner, 0);
+	return true;
+}
+
 static inline int lane_lock(struct lane_lock *l, bool shared)
 {
-	if (likely(lane_is_alone(shared)) && likely(load_relaxed(&l->owner) == 0)) {
-		store_relaxed(&l->owner, LANE_LOCK_ALONE);
-		fence_compiler();
-		return 0;
-	}
-	return lane_lock_concurrent(l);
+	return likely(lane_lock_alone(l, shared)) ? 0 : lane_lock_concurrent(l);
 }
 
 #define LANE_TAKEN_OVER 2
@@ -76,12 +90,8 @@ static inline int lane_trylock(struct lane_lock *l, bool shared)
 
 static inline void lane_unlock(struct lane_lock *l)
 {
-	if (likely(load_relaxed(&l->owner) == LANE_LOCK_ALONE)) {
-		fence_compiler();
-		store_release(&l->owner, 0);
-		return;
-	}
-	lane_unlock_concurrent(l);
+	if (unlikely(!lane_unlock_alone(l)))
+		lane_unlock_concurrent(l);
 }
 
 #endif

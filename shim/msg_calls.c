@@ -30,6 +30,11 @@ static NOINLINE ssize_t send_unpinned(int fd, const void *buf, size_t len, int f
 	return as_errno(conn_send(c, fd, buf, len, flags));
 }
 
+static NOINLINE ssize_t send_busy(int fd, const void *buf, size_t len, int flags, struct conn *c)
+{
+	return as_errno(conn_send(c, fd, buf, len, flags));
+}
+
 EXPORT ssize_t send(int fd, const void *buf, size_t len, int flags)
 {
 	struct conn *c = conn_of(fd);
@@ -37,6 +42,8 @@ EXPORT ssize_t send(int fd, const void *buf, size_t len, int flags)
 	if (likely(!c))
 		return real_send(fd, buf, len, flags);
 	RETURN_IF_PINNED(c, fd, tx, true, real_send(fd, buf, len, flags));
+	if (LANE_IS_BUSY(c, tx, flags))
+		return send_busy(fd, buf, len, flags, c);
 	return send_unpinned(fd, buf, len, flags, c);
 }
 
@@ -147,6 +154,11 @@ static NOINLINE ssize_t recv_unpinned(int fd, void *buf, size_t len, int flags, 
 	return as_errno(conn_recv(c, fd, buf, len, flags));
 }
 
+static NOINLINE ssize_t recv_busy(int fd, void *buf, size_t len, int flags, struct conn *c)
+{
+	return as_errno(conn_recv(c, fd, buf, len, flags));
+}
+
 EXPORT ssize_t recv(int fd, void *buf, size_t len, int flags)
 {
 	struct conn *c = conn_of(fd);
@@ -154,6 +166,8 @@ EXPORT ssize_t recv(int fd, void *buf, size_t len, int flags)
 	if (likely(!c))
 		return real_recv(fd, buf, len, flags);
 	RETURN_IF_PINNED(c, fd, rx, !(flags & PLAIN_NO_BYTES), real_recv(fd, buf, len, flags));
+	if (LANE_IS_BUSY(c, rx, flags))
+		return recv_busy(fd, buf, len, flags, c);
 	return recv_unpinned(fd, buf, len, flags, c);
 }
 

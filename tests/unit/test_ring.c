@@ -243,43 +243,6 @@ static const struct {
 	{ "minus_one", -1, false, false },
 };
 
-/* What one look of ring_rx_avail_soon() finds, read. */
-static ssize_t look(struct pair *pair, size_t arrives)
-{
-	static uint8_t bytes[FIXTURE_RING_BYTES];
-	ssize_t avail;
-
-	assert_int_equal(ring_write(&pair->creator.tx, bytes, arrives), arrives);
-	avail = ring_rx_avail_soon(&pair->attacher.rx);
-	assert_int_equal(ring_read(&pair->attacher.rx, bytes, arrives), arrives);
-	return avail;
-}
-
-static void stays_behind_a_stream_only_while_that_catches_much(void **state)
-{
-	struct pair *pair = pair_open(FIXTURE_RING_BYTES);
-	struct ring_rx *rx = &pair->attacher.rx;
-
-	(void)state;
-	ring_tie(&pair->attacher.tx, rx);
-	/* One by one: never longer than between any two looks. */
-	for (int i = 0; i < 10; i++)
-		assert_int_equal(look(pair, 8), 8);
-	assert_int_equal(rx->pauses, RING_RELAX);
-	/* Much at each look: longer, up to a limit. */
-	for (int i = 0; i < 20; i++)
-		assert_int_equal(look(pair, 4000), 4000);
-	assert_int_equal(rx->pauses, RING_BEHIND_PAUSES);
-	/* What has answered does not wait longer. */
-	assert_int_equal(ring_write(&pair->attacher.tx, "answer", 6), 6);
-	assert_int_equal(look(pair, 8), 8);
-	assert_int_equal(rx->pauses, RING_BEHIND_PAUSES);
-	/* A long pause for little is the last. */
-	assert_int_equal(look(pair, 8), 8);
-	assert_int_equal(rx->pauses, RING_RELAX);
-	pair_close(pair);
-}
-
 static void refuses_positions_that_cannot_be(void **state)
 {
 	size_t i, j;
@@ -525,7 +488,6 @@ int main(void)
 		cmocka_unit_test(takes_no_length_from_the_express_words),
 		cmocka_unit_test(forgets_the_express_words_of_a_dead_holder),
 		cmocka_unit_test(looks_again_only_for_more_than_is_known),
-		cmocka_unit_test(stays_behind_a_stream_only_while_that_catches_much),
 		cmocka_unit_test(refuses_positions_that_cannot_be),
 		cmocka_unit_test(never_leaves_the_ring_whatever_the_peer_writes),
 		cmocka_unit_test(publishes_again_what_a_dead_holder_left),
