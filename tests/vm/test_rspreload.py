@@ -47,3 +47,15 @@ def test_sockperf(one, two, record):
 
 def test_redis(one, two, record):
     attempt(one, two, record, traffic.redis, requests=100)
+
+
+def test_ncat(one, two, record):
+    attempt(one, two, record, traffic.ncat, size=250000)
+
+
+def test_socat(one, two, record):
+    attempt(one, two, record, traffic.socat, size=250000)
+
+
+def test_nginx(one, two, record):
+    attempt(one, two, record, traffic.nginx, size=250000)

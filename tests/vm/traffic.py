@@ -24,7 +24,14 @@ class End:
         self.guest, self.how, self.address = guest, how, at or guest.address
 
     def start(self, command, **more):
-        return self.guest.start(command, **{**more, **self.how})
+        env = self.how.get('env')
+        if not env or not isinstance(command, str):
+            return self.guest.start(command, **{**more, **self.how})
+        # Text for bash, which need not be able to live in that environment: only what it becomes is.
+        program = self.guest.start(command.replace('exec ', f"exec env {' '.join(f'{k}={v}' for k, v in env.items())} ", 1),
+                                   **{**more, **self.how, 'env': None})
+        program.preload = env.get('LD_PRELOAD')
+        return program
 
 
 def ringway(guest, at=None, **settings):
@@ -69,7 +76,7 @@ class Feed:
 
     def __init__(self, guest, source, watched):
         self.guest, self.source, self.place = guest, source, f'{WORK}/feed'
-        guest.run(f'rm -rf {self.place} && mkdir {self.place}' + ('' if watched else f' && touch {self.place}/stop'))
+        guest.run(f'rm -rf {self.place} && mkdir -m 777 {self.place}' + ('' if watched else f' && touch {self.place}/stop'))
 
     def into(self, command):
         """Text for bash, which becomes COMMAND with these bytes as its input."""
