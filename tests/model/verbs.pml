@@ -8,7 +8,7 @@
  *
  * Scenes: default (HELD), a sender that publishes, holds bytes back behind a closed gate, and leaves;  -DFETCH, what lies in the rings while
  * bytes that were fetched and bytes that are posted are both under way;  -DGONE, a receiver that has taken everything, some of it fetched, and
- * calls no more;  -DSLEEPERS, two threads asleep on one
+ * calls no more;  -DSPILL, two ends that both write much before they read;  -DOWED, a close while the receiver computes;  -DSLEEPERS, two threads asleep on one
  * completion channel, the pump's lock;  -DCREDITS, two ends that stream to each other through few receive requests;  -DENDS, FIN over TCP racing
  * bytes over RDMA, with a sender killed and a queue pair lost at any moment.
  *
@@ -22,7 +22,7 @@
 #define READ 3
 #define ACK 4
 
-#if !defined(SLEEPERS) && !defined(CREDITS) && !defined(ENDS) && !defined(FETCH) && !defined(GONE)
+#if !defined(SLEEPERS) && !defined(CREDITS) && !defined(ENDS) && !defined(FETCH) && !defined(GONE) && !defined(SPILL) && !defined(OWED)
 /* ---- a sender that holds and leaves ---- */
 #ifndef BYTES
 #define BYTES 5
@@ -650,7 +650,9 @@ inline poll_a()
 		closed = closed && posted != landed;
 		do
 		:: nempty(cq_a) -> cq_a ? k, n, a;
+#ifndef MUT_STARVED_FOR_GOOD
 			starved = false;
+#endif
 			if
 			:: k == REOPEN || a -> closed = false
 			:: else
@@ -675,7 +677,11 @@ inline post(leaving)
 			if
 			:: closed = true; wire ! tail, true; posted = tail
 			:: wire ! tail, false; posted = tail
+#ifdef MUT_STARVED_UNTOLD
+			:: !was_starved -> starved = true; was_starved = true
+#else
 			:: !was_starved -> starved = true; was_starved = true; wire ! posted, true
+#endif
 			fi
 		:: else
 		fi
@@ -794,6 +800,140 @@ end:
 	assert(!asleep || head != tail);
 	assert(gone || head == tail);
 	assert(leaves || asleep)
+}
+
+#elif defined(SPILL)
+/* ---- two ends that both write much before they read: who finds no room makes some for the other ---- */
+#define RING 4
+#define LOW 2			/* room that a sender waits for */
+#define OVERFLOW 8
+#define BYTES 9			/* each writes so many, more than a ring and its overflow's first filling, and then reads */
+
+typedef end_t {
+	byte ring[RING];	/* of what this end receives; a byte's content is its position + 1 */
+	byte overflow[OVERFLOW];
+	byte arrived, head, spilled, told;
+	byte sent;		/* to the other */
+}
+end_t side[2];
+chan wire0 = [2] of { byte };
+chan wire1 = [2] of { byte };
+
+#define FREED(i) (side[i].spilled > side[i].head -> side[i].spilled : side[i].head)
+
+proctype device(byte to; chan wire)
+{
+	byte pos;
+end:
+	do
+	:: atomic { wire ? pos -> side[to].ring[pos % RING] = pos + 1; side[to].arrived = pos + 1; pos = 0 }
+	od
+}
+
+#ifdef MUT_SPILL_PAST_ROOM
+#define FITS(i) true
+#else
+#define FITS(i) (side[i].arrived - side[i].head <= OVERFLOW)
+#endif
+#ifdef MUT_SPILL_ONCE
+#define AGAIN(i) (side[i].spilled == 0)
+#else
+#define AGAIN(i) true
+#endif
+/* So much that the peer may be waiting, and room for all of it */
+#ifdef MUT_NO_SPILL
+#define MAY_SPILL(i) false
+#else
+#define MAY_SPILL(i) (side[i].arrived - FREED(i) >= RING - LOW + 1 && FITS(i) && AGAIN(i))
+#endif
+
+inline spill(i)
+{
+	upto = side[i].arrived;
+	pos = FREED(i);
+#ifdef MUT_FREED_BEFORE_COPIED
+	side[i].told = upto;
+#endif
+	do
+	:: pos < upto -> side[i].overflow[pos % OVERFLOW] = side[i].ring[pos % RING]; pos++
+	:: else -> break
+	od;
+	atomic { side[i].spilled = upto; side[i].told = FREED(i); pos = 0; upto = 0 }
+}
+
+proctype end_of(byte i; chan wire)
+{
+	byte pos, upto;
+	do
+	:: side[i].sent == BYTES -> break
+	:: side[i].sent < BYTES && side[i].sent - side[1 - i].told < RING -> atomic { wire ! side[i].sent; side[i].sent++ }
+	:: side[i].sent < BYTES && side[i].sent - side[1 - i].told == RING ->
+		if
+		:: MAY_SPILL(i) -> spill(i)
+		:: else
+		fi;
+		/* Asleep for room: woken by it, and by what arrives, which may have to make way, too */
+		(side[i].sent - side[1 - i].told <= RING - LOW || MAY_SPILL(i))
+	od;
+	do
+	:: side[i].head == BYTES -> break
+	:: side[i].head < side[i].arrived ->
+		atomic {
+#ifdef MUT_SPILLED_READ_IN_PLACE
+			assert(side[i].ring[side[i].head % RING] == side[i].head + 1);
+#else
+			assert(side[i].head >= side[i].spilled || side[i].overflow[side[i].head % OVERFLOW] == side[i].head + 1);
+			assert(side[i].head < side[i].spilled || side[i].ring[side[i].head % RING] == side[i].head + 1);
+#endif
+			side[i].head++;
+			side[i].told = FREED(i)
+		}
+	od
+}
+
+init {
+	atomic { run device(1, wire0); run device(0, wire1); run end_of(0, wire0); run end_of(1, wire1) }
+}
+
+#elif defined(OWED)
+/* ---- the receiver computes and posts no receive requests: who closes finds enough of them for all that it has to send ---- */
+#define RING 6
+#define PIECE 2			/* the largest message */
+#define KEPT 1			/* for what is no bytes */
+#define RQ 6
+
+byte tail, posted, known = RQ;
+
+#ifdef MUT_NOTHING_OWED
+#define OWED_BY(size) 0
+#else
+/* As many as the rest of the ring takes in the largest messages, each of which takes its own */
+#define OWED_BY(size) (size == PIECE -> 0 : KEPT + (RING - posted - size + PIECE - 1) / PIECE)
+#endif
+
+inline post(closing)
+{
+	do
+	:: posted < tail ->
+		size = (tail - posted < PIECE -> tail - posted : PIECE);
+		if
+		:: known > KEPT + (closing -> 0 : OWED_BY(size)) -> known--; posted = posted + size
+		:: else -> break
+		fi
+	:: posted == tail -> break
+	od
+}
+
+active proctype sender()
+{
+	byte size;
+	do
+	:: tail < RING -> tail++; post(false)
+	:: tail + 1 < RING -> tail = tail + 2; post(false)
+	:: break
+	od;
+	post(true);
+	assert(posted == tail)
 }
 
 #else
