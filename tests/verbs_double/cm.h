@@ -49,6 +49,7 @@ struct cm_id {
 struct cm_event {
 	struct rdma_cm_event event;
 	struct cm_event *next;
+	uint64_t due; /* 0: at once */
 	uint8_t data[EVENT_DATA];
 };
 

@@ -49,10 +49,17 @@ static void clock_stop(struct cm_channel *ch)
 	lock_drop(&ch->clock_lock);
 }
 
-/* Nothing is queued: the clock runs on for work requests only. */
+static bool has_due(const struct cm_channel *ch)
+{
+	return ch->first && (!ch->first->due || now_ns() >= ch->first->due);
+}
+
+/* Nothing that is queued is due: the clock runs on for what will be, and for work requests. */
 static void look_at_qps(struct cm_channel *ch)
 {
 	clock_stop(ch);
+	if (ch->first)
+		cm_clock_set(ch, ch->first->due ? ch->first->due : 1);
 	for (struct cm_id *id = ch->ids; id; id = id->next) {
 		uint64_t next = id->id.qp ? qp_look((struct double_qp *)id->id.qp) : 0;
 
@@ -76,7 +83,8 @@ struct cm_event *cm_push(struct cm_id *id, enum rdma_cm_event_type type, int sta
 	else
 		ch->first = e;
 	ch->last = e;
-	cm_clock_set(ch, 1);
+	e->due = settings.cm_delay_ms ? now_ns() + settings.cm_delay_ms * 1000000 : 0;
+	cm_clock_set(ch, e->due ? e->due : 1);
 	return e;
 }
 
@@ -379,8 +387,6 @@ static struct cm_event *pop(struct cm_channel *ch)
 	struct cm_event *e = ch->first;
 	struct cm_id *id;
 
-	if (!e)
-		return NULL;
 	ch->first = e->next;
 	if (!ch->first)
 		ch->last = NULL;
@@ -396,7 +402,7 @@ static void gather(struct cm_channel *ch)
 	struct epoll_event event;
 
 	look_for_removal(ch);
-	while (!ch->first && sys_call6(SYS_epoll_pwait, ch->channel.fd, (long)&event, 1, 0, 0, 8) == 1) {
+	while (!has_due(ch) && sys_call6(SYS_epoll_pwait, ch->channel.fd, (long)&event, 1, 0, 0, 8) == 1) {
 		struct cm_id *id = (struct cm_id *)(uintptr_t)event.data.u64;
 
 		if (event.data.u64 == TAG_DEVICE) {
@@ -420,10 +426,10 @@ int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event *
 		struct pollfd p = { .fd = channel->fd, .events = POLLIN };
 
 		lock_take(&ch->lock);
-		if (!ch->first)
+		if (!has_due(ch))
 			gather(ch);
-		e = pop(ch);
-		if (e && !ch->first)
+		e = has_due(ch) ? pop(ch) : NULL;
+		if (e && !has_due(ch))
 			look_at_qps(ch);
 		lock_drop(&ch->lock);
 		if (e)

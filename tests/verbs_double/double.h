@@ -167,6 +167,7 @@ struct double_settings {
 	uint64_t fail_post, remove_at, lose_at; /* the n-th call of ibv_post_send in this process; 0: none */
 	uint64_t late;             /* looks at a queue before a completion of the send queue is seen there */
 	uint64_t timeout_ms;       /* instead of what the connection asks for; 0: none */
+	uint64_t cm_delay_ms;      /* before an event of a connection is told */
 	const volatile char *control; /* what the file says now */
 	char control_path[256];
 	/* counted, in this process */

@@ -66,6 +66,7 @@ static void read_word(const char *word, size_t len)
 		{ "lose-at=", &settings.lose_at },
 		{ "timeout-ms=", &settings.timeout_ms },
 		{ "late=", &settings.late },
+		{ "cm-delay-ms=", &settings.cm_delay_ms },
 	};
 	char text[256];
 
