@@ -30,6 +30,7 @@ enum {
 	REMOTE_STEPS = NEAR_STEPS + 3, /* no farther apart while rdma_cm has something under way: it takes several to go through */
 	SPINS_DRY = 4,		/* failed calls in a row that only one who spins makes */
 	MOST_UNPROVEN = 64,
+	STEPS_OF_PATIENCE = 16, /* steps far apart that use up the patience with a peer on another host */
 };
 
 /*
@@ -78,16 +79,39 @@ static void never_due(struct conn *c, enum nego_phase phase)
 	c->nego.due_bytes = NEGO_NEVER;
 }
 
+static uint64_t remote_ns(void)
+{
+	return options.patience_ms * UINT64_C(1000000);
+}
+
+/*
+ * Between hosts. A peer that opens the libraries for the first time makes no calls meanwhile, which soon stops ours, too: of the time between two
+ * steps only a part counts.
+ */
+static void count_time(struct nego_part *np)
+{
+	uint64_t now = coarse_ns(), gap = now - np->last_ns, most = remote_ns() / STEPS_OF_PATIENCE;
+
+	if (np->attempts && np->last_ns && gap > most) {
+		np->first_ns += gap - most;
+		np->dial_ns += gap - most;
+	}
+	np->last_ns = now;
+}
+
 /*
  * Out of steps, and out of time too? Between hosts the time is the user's: opening the libraries for the first time and rdma_cm's round
- * trips take as long as they take there, and fast talkers are through any number of steps before.
+ * trips take as long as they take there, and fast talkers are through any number of steps before. There a dial that has begun in time has twice
+ * as long to come to its end, and the connector offers for three times as long, since it may be the last one that is heard.
  */
 static bool spent(const struct nego_part *np)
 {
 	const struct patience *p = np->phase == NEGO_IDLE || np->remote ? &patience_idle : &patience_holding;
-	uint64_t ns = np->remote ? options.patience_ms * UINT64_C(1000000) : p->ns;
+	uint64_t ns = np->remote ? remote_ns() : p->ns, now = coarse_ns();
 
-	return np->attempts >= p->steps && coarse_ns() - np->first_ns >= ns;
+	if (np->attempts < p->steps || (np->remote && np->phase == NEGO_DIALLED && now - np->dial_ns < 2 * ns))
+		return false;
+	return now - np->first_ns >= (np->remote && np->phase == NEGO_OFFERED ? 3 * ns : ns);
 }
 
 /* An attempt that a forked parent had under way and can no longer finish is begun anew by the one holder that is left. */
@@ -276,6 +300,8 @@ void nego_poke(struct conn *c, int fd)
 		np->attempts = 0;
 	else if (np->attempts)
 		why = load_relaxed(&c->reason);
+	if (np->remote)
+		count_time(np);
 	if (!np->attempts++)
 		np->first_ns = coarse_ns();
 	pin = settle(c, step(c, fd, &why), &why);

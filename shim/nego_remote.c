@@ -299,6 +299,7 @@ static enum nego_outcome begin(struct conn *c, enum reason *why)
 	if (!e) {
 		row->attempt_fd = far_engine->attempt_fd(row->attempt);
 		c->nego.phase = offers ? NEGO_OFFERED : NEGO_DIALLED;
+		c->nego.dial_ns = coarse_ns();
 		return NEGO_LATER;
 	}
 	row->attempt = NULL;
@@ -335,6 +336,9 @@ static enum nego_outcome judge(struct conn *c, int fd, struct nego_row *row, con
 	if (!far_engine->asked_by(row->attempt, &peer.any) || !hear(c, row, t))
 		return refuse_stranger(c, row, why);
 	rc = nego_counts(c, fd, why);
+	row->undecided = rc == -EAGAIN;
+	if (row->undecided)
+		return NEGO_SOON;
 	if (!rc && row->peer.ring_bytes > RING_MOST && row->peer.ring_bytes > options.ring_bytes) {
 		*why = REASON_NO_MEMORY;
 		rc = -EFBIG;
@@ -355,9 +359,17 @@ static enum nego_outcome judge(struct conn *c, int fd, struct nego_row *row, con
 	return NEGO_SOON;
 }
 
+/* Counts that move decide nothing, and move for as long as a stream is saturated: then the other end waits, and they are looked at at each call. */
+static enum verbs_step next_step(struct nego_row *row, enum verbs_step undecided)
+{
+	enum verbs_step step = far_engine->step(row->attempt);
+
+	return step == VERBS_WAIT && row->undecided ? undecided : step;
+}
+
 static enum nego_outcome offer_step(struct conn *c, int fd, struct nego_row *row, const struct nego_tuple *t, enum reason *why)
 {
-	switch (far_engine->step(row->attempt)) {
+	switch (next_step(row, VERBS_ASKED)) {
 	case VERBS_ASKED:
 		return judge(c, fd, row, t, why);
 	case VERBS_UP:
@@ -379,6 +391,9 @@ static enum nego_outcome ask(struct conn *c, int fd, struct nego_row *row, const
 	enum verbs_error e;
 	int rc = nego_counts(c, fd, why);
 
+	row->undecided = rc == -EAGAIN;
+	if (row->undecided)
+		return NEGO_SOON;
 	if (!rc)
 		rc = equip(c, row, options.ring_bytes, LANE_OF_CREATOR, t, wire, why);
 	if (rc == -EAGAIN) {
@@ -409,7 +424,7 @@ static enum nego_outcome dial_failed(struct conn *c, struct nego_row *row, enum 
 
 static enum nego_outcome dial_step(struct conn *c, int fd, struct nego_row *row, const struct nego_tuple *t, enum reason *why)
 {
-	switch (far_engine->step(row->attempt)) {
+	switch (next_step(row, VERBS_ROUTED)) {
 	case VERBS_ROUTED:
 		return ask(c, fd, row, t, why);
 	case VERBS_ANSWERED:

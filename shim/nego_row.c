@@ -34,6 +34,7 @@ static void row_blank(struct nego_row *row)
 	row->adopted = false;
 	row->attempt = NULL;
 	row->attempt_fd = -1;
+	row->undecided = false;
 	row->data_bell = -1;
 	row->room_bell = -1;
 	row->segment = (struct segment){ 0 };

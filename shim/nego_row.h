@@ -41,6 +41,7 @@ struct nego_row {
 	/* Between hosts (nego_remote.c) all but the bells is the engine's. */
 	struct verbs_attempt *attempt;
 	int attempt_fd;	/* its descriptor: what sleepers look at without a lock */
+	bool undecided;	/* the peer is found, or waits for an answer, and the byte counts move */
 	struct nego_remote_self peer;	/* what the other end has said */
 };
 

@@ -27,6 +27,8 @@ struct nego_part {
 	uint64_t due_calls;	/* nego_poke() is due at this many data calls on the connection; NEGO_NEVER: no more */
 	uint64_t due_bytes;	/* or at this many bytes, both directions together */
 	uint64_t first_ns;	/* CLOCK_MONOTONIC_COARSE of the first attempt */
+	uint64_t last_ns;	/* between hosts: of the last step, and of the dial that is under way */
+	uint64_t dial_ns;
 	uint32_t attempts;	/* steps so far without news, the exponent of the distance to the next */
 	uint32_t dials;		/* links dialled so far: bounds what a peer that never agrees can cost */
 	uint32_t phase;		/* enum nego_phase */

@@ -32,6 +32,7 @@
 #define BRIEFLY_NS 1000000
 #define HOLD_ASLEEP_NS 1000000
 #define HOLD_AWAKE_NS 200000
+#define HOLD_GROWS_TO 32
 #define KERNEL_SIGSET 8
 /* Room in a full ring that is worth going on for, pauses between two looks for it, how many looks, how many of them in vain. */
 #define STEP_WORTH_BYTES 4096
@@ -334,10 +335,18 @@ int wait_briefly(struct conn *c, int fd, int64_t deadline_ns, const struct signa
 	return deadline_ns != WAIT_FOREVER && now_ns() >= deadline_ns ? -EAGAIN : 0;
 }
 
+/* From another host the answer takes a round trip, however long that is: of the first holds each may take twice as long as the one before. */
+static int64_t hold_ns(const struct conn *c, bool may_block)
+{
+	int64_t ns = may_block ? HOLD_ASLEEP_NS : HOLD_AWAKE_NS;
+
+	return conn_is_far(c) && c->tx.hold_step <= HOLD_GROWS_TO ? ns * c->tx.hold_step : ns;
+}
+
 static void hold_for_acknowledgement(struct sleeper *s, bool may_block)
 {
-	int64_t end = now_ns() + (may_block ? HOLD_ASLEEP_NS : HOLD_AWAKE_NS);
 	struct conn *c = s->c;
+	int64_t end = now_ns() + hold_ns(c, may_block);
 
 	while (switch_wants_hold(c)) {
 		int64_t left = end - now_ns();

@@ -180,6 +180,60 @@ static void a_peer_is_looked_for_as_long_as_the_user_says(void **state)
 	remote_close();
 }
 
+static void pass(struct conn *c, uint64_t seconds)
+{
+	c->nego.first_ns -= seconds * UINT64_C(1000000000);
+	c->nego.dial_ns -= seconds * UINT64_C(1000000000);
+}
+
+/* The peer may be opening the libraries, and call nothing for as long. */
+static void a_pause_costs_a_part_of_the_patience(void **state)
+{
+	unsigned said = options.patience_ms;
+
+	remote_open(V4);
+	options.patience_ms = 160000;
+	for (int i = 0; i < 40; i++)
+		poke_acceptor();
+	for (int i = 0; i < 14; i++) {
+		pass(&bench.acceptor, 3600);
+		bench.acceptor.nego.last_ns -= UINT64_C(3600000000000);
+		poke_acceptor();
+		assert_int_equal(seen.pins, 0);
+	}
+	poke_both(8);
+	assert_linked();
+	options.patience_ms = said;
+	remote_close();
+}
+
+static void a_dial_that_is_under_way_has_time_to_end(void **state)
+{
+	unsigned said = options.patience_ms;
+
+	for (int late = 0; late < 2; late++) {
+		remote_open(V4);
+		options.patience_ms = 160000;
+		poke_connector();
+		for (int i = 0; i < 40; i++)
+			poke_acceptor();
+		assert_int_equal(bench.acceptor.nego.phase, NEGO_DIALLED);
+		pass(&bench.acceptor, 300);
+		poke_acceptor();
+		assert_int_equal(seen.pins, 0);
+		if (late) {
+			pass(&bench.acceptor, 30);
+			poke_acceptor();
+			assert_pinned(&bench.acceptor, REASON_PEER_SILENT);
+		} else {
+			poke_both(8);
+			assert_linked();
+		}
+		remote_close();
+	}
+	options.patience_ms = said;
+}
+
 /* ---- strangers ----------------------------------------------------------------------------------------------------- */
 
 struct stranger {
@@ -466,6 +520,8 @@ int main(void)
 		cmocka_unit_test(memory_that_cannot_be_pinned_is_named),
 		cmocka_unit_test(nobody_who_listens_is_dialled_again),
 		cmocka_unit_test(a_peer_is_looked_for_as_long_as_the_user_says),
+		cmocka_unit_test(a_pause_costs_a_part_of_the_patience),
+		cmocka_unit_test(a_dial_that_is_under_way_has_time_to_end),
 		cmocka_unit_test(a_stranger_is_turned_away_and_the_offer_stands),
 		cmocka_unit_test(too_many_strangers_end_the_offer),
 		cmocka_unit_test(a_ring_of_a_gigabyte_is_refused),
