@@ -75,7 +75,26 @@ static bool make(void)
 	return true;
 }
 
-bool adapter_open(void)
+/* One thread at a time makes what a process has once. Let go of in a forked child. */
+static _Atomic uint32_t making;
+
+static void making_begin(void)
+{
+	while (exchange(&making, 1))
+		(void)sys_call0(SYS_sched_yield);
+}
+
+void adapter_anew(uint64_t *of, void (*make_anew)(void))
+{
+	making_begin();
+	if (*of != own->nonce) {
+		*of = own->nonce;
+		make_anew();
+	}
+	store_release(&making, 0);
+}
+
+static bool open_locked(void)
 {
 	if (!mine) {
 		long at = sys_mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -98,6 +117,16 @@ bool adapter_open(void)
 		return true;
 	errno = ENOMEM;
 	return false;
+}
+
+bool adapter_open(void)
+{
+	bool there;
+
+	making_begin();
+	there = open_locked();
+	store_release(&making, 0);
+	return there;
 }
 
 int adapter_fd(void)
@@ -293,6 +322,7 @@ void close_hidden(int fd)
 /* What is told by the end of a wire must not wait for the end of every child. */
 static void close_in_child(void)
 {
+	store_release(&making, 0);
 	for (int word = 0; word < HIDDEN_MAX / 64; word++) {
 		uint64_t bits;
 

@@ -332,18 +332,20 @@ static bool add(int set, int fd, uint32_t events, uint64_t tag)
 	return fd < 0 || sys_call4(SYS_epoll_ctl, set, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
+static void channels_anew(void)
+{
+	channels = NULL;
+	store_relaxed(&channels_lock.holder, 0);
+}
+
 struct rdma_event_channel *rdma_create_event_channel(void)
 {
-	static uint64_t of; /* the adapter that the list belongs to: a forked child has another */
+	static uint64_t of;
 	struct cm_channel *ch;
 
 	if (!adapter_open())
 		return NULL;
-	if (of != own->nonce) {
-		of = own->nonce;
-		channels = NULL;
-		store_relaxed(&channels_lock.holder, 0);
-	}
+	adapter_anew(&of, channels_anew);
 	device_has_gone = all_look;
 	ch = calloc(1, sizeof(*ch));
 	if (!ch)

@@ -22,18 +22,20 @@ static _Atomic uint64_t generation;
  */
 static struct {
 	struct double_lock lock;
-	uint64_t of; /* the adapter that it belongs to: a forked child has another */
+	uint64_t of;
 	unsigned channels;
 	int fd;
 } teller;
 
+static void teller_anew(void)
+{
+	teller.channels = 0;
+	store_relaxed(&teller.lock.holder, 0);
+}
+
 static void teller_join(void)
 {
-	if (teller.of != own->nonce) {
-		teller.of = own->nonce;
-		teller.channels = 0;
-		store_relaxed(&teller.lock.holder, 0);
-	}
+	adapter_anew(&teller.of, teller_anew);
 	lock_take(&teller.lock);
 	if (teller.channels++ == 0)
 		teller.fd = hide_fd(sys_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));

@@ -190,6 +190,8 @@ void misuse(const char *what);
 extern struct adapter *own;
 /* The adapter of this process, made at the first call; false: there is no device. */
 bool adapter_open(void);
+/* A forked child has another adapter than its parent, and nothing of what was made with that. `of` says with which it was. */
+void adapter_anew(uint64_t *of, void (*make_anew)(void));
 int adapter_fd(void);
 struct ibv_context *adapter_context(void);
 /* Takes the descriptor. NULL: not an adapter. Of our own process: `own`. */
