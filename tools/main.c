@@ -22,7 +22,7 @@ static void help(FILE *out)
 	fputs("usage: ringway COMMAND ...\n\n", out);
 	for (int i = 0; i < NR_COMMANDS; i++)
 		fprintf(out, "  ringway %s %s\n      %s\n", commands[i].name, commands[i].arguments, commands[i].sentence);
-	fputs("\nEach has a --help of its own; see also ringway(1) and libringway(7).\n", out);
+	fputs("\nEach has a --help of its own; ringway --version tells the version. See also ringway(1) and libringway(7).\n", out);
 }
 
 static int dispatch(int argc, char **argv)
