@@ -186,6 +186,11 @@ static const struct {
 
 enum { NR_OPTIONS = sizeof(table) / sizeof(table[0]) };
 
+bool option_set(unsigned int row, const char *value)
+{
+	return table[row].set(value);
+}
+
 static void complain(const char *name, size_t name_len, const char *value, const char *what, const char *syntax)
 {
 	struct text_line line;
@@ -229,7 +234,7 @@ static void read_one(const char *entry, unsigned int *seen)
 		if (strlen(table[i].name) != name_len || memcmp(table[i].name, entry, name_len) != 0)
 			continue;
 		/* The first of two entries is the one that getenv() finds. An empty value is an unset one. */
-		if (!(*seen & 1u << i) && *value && !table[i].set(value))
+		if (!(*seen & 1u << i) && *value && !option_set(i, value))
 			complain(entry, name_len, value, "expected ", table[i].syntax);
 		*seen |= 1u << i;
 		return;
@@ -246,7 +251,7 @@ void options_read(char *const envp[])
 	path_used = 0;
 	for (unsigned int i = 0; i < NR_OPTIONS; i++)
 		if (*table[i].initial)
-			(void)table[i].set(table[i].initial);
+			(void)option_set(i, table[i].initial);
 	for (char *const *entry = envp; entry && *entry; entry++)
 		if (strncmp(*entry, "RINGWAY=", sizeof("RINGWAY=") - 1) == 0) {
 			options.enabled = strcmp(*entry + sizeof("RINGWAY=") - 1, "1") == 0;

@@ -36,6 +36,9 @@ extern struct options {
 	const char *summary_path;
 } options;
 
+/* Sets the option of this row of options.def; false if VALUE, which is not empty, does not follow the row's syntax. */
+bool option_set(unsigned int row, const char *value);
+
 /* Fills `options` from envp. Reports nothing unless RINGWAY=1 asked for us. */
 void options_read(char *const envp[]);
 

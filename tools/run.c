@@ -2,6 +2,7 @@
  * `ringway run`: starts a program with the shim preloaded. It becomes that program, so that signals, job control and
  * the exit status are the program's own.
  */
+#include "shim/options.h"
 #include "tools/target.h"
 #include "tools/tool.h"
 
@@ -16,13 +17,13 @@
 
 static const struct option {
 	const char *variable, *values, *preset, *sentence;
-} options[] = {
+} table[] = {
 #define OPTION(id, variable, values, preset, sentence, ...) { variable, values, preset, sentence },
 #include "shim/options.def"
 #undef OPTION
 };
 
-enum { NR_OPTIONS = sizeof(options) / sizeof(options[0]) };
+enum { NR_OPTIONS = sizeof(table) / sizeof(table[0]) };
 
 /* RINGWAY_LOG_FILE is "log-file" here; capitals and "_" are understood as well. */
 static const char *name_part(const struct option *option)
@@ -48,11 +49,11 @@ static void print_options(FILE *out)
 		char name[32];
 		size_t length = 0;
 
-		for (const char *c = name_part(&options[i]); *c && length < sizeof(name) - 1; c++)
+		for (const char *c = name_part(&table[i]); *c && length < sizeof(name) - 1; c++)
 			name[length++] = (char)(*c == '_' ? '-' : tolower((unsigned char)*c));
 		name[length] = 0;
-		fprintf(out, "  -o %-11s  %s\n%18s%s", name, options[i].sentence, "", options[i].values);
-		fprintf(out, *options[i].preset ? " (default: %s)\n" : "\n", options[i].preset);
+		fprintf(out, "  -o %-11s  %s\n%18s%s", name, table[i].sentence, "", table[i].values);
+		fprintf(out, *table[i].preset ? " (default: %s)\n" : "\n", table[i].preset);
 	}
 }
 
@@ -64,6 +65,10 @@ static void usage(FILE *out)
 	print_options(out);
 }
 
+/*
+ * A value is tried with the shim's own parser before CMD is started: in the environment a bad one is only told and
+ * ignored, but here somebody waits for an answer. An empty one takes away what the environment says.
+ */
 static int set_option(const char *text)
 {
 	const char *value = strchr(text, '=');
@@ -73,9 +78,13 @@ static int set_option(const char *text)
 		return EXIT_USAGE;
 	}
 	for (int i = 0; i < NR_OPTIONS; i++) {
-		if (!option_is(&options[i], text, (size_t)(value - text)))
+		if (!option_is(&table[i], text, (size_t)(value - text)))
 			continue;
-		return setenv(options[i].variable, value + 1, 1) ? EXIT_BAD : EXIT_GOOD;
+		if (value[1] && !option_set((unsigned int)i, value + 1)) {
+			complain("-o \"%s\": the value of \"%.*s\" must be: %s", text, (int)(value - text), text, table[i].values);
+			return EXIT_USAGE;
+		}
+		return setenv(table[i].variable, value + 1, 1) ? EXIT_BAD : EXIT_GOOD;
 	}
 	complain("-o \"%s\": there is no option \"%.*s\"; the options are", text, (int)(value - text), text);
 	print_options(stderr);

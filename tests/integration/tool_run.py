@@ -53,7 +53,13 @@ expect(126, 'run', '/etc/passwd', says='/etc/passwd')
 expect(126, 'run', h.temp, says='cannot be executed')
 expect(0, 'run', 'true', PATH='/nonexistent:/usr/bin:/bin')
 
-# Wrong options: quoted, and the list of right ones.
+# Wrong options: quoted, and the list of right ones or what the value may be. CMD is not started.
+for wrong, rather in (('after=x', 'CALLS[:BYTES]'), ('ring=1', '4K to 1024M'), ('transports=shm,tcp', 'shm and verbs'), ('spin=-1', 'auto'),
+                      ('patience=1', '10 to 600000'), ('idle=a', 'SECONDS'), ('log=loud', 'off|error'), ('summary=' + 'x' * 13000, 'PATH')):
+    said = expect(2, 'run', '-o', wrong, 'echo', 'started', says=rather)
+    h.check('started' not in said, f'-o {wrong[:20]}: CMD was started')
+h.check('RINGWAY_AFTER=' in expect(0, 'run', '-o', 'after=', 'env', RINGWAY_AFTER='x').splitlines(), '-o after= does not take the setting away')
+expect(0, 'run', 'echo', 'started', RINGWAY_AFTER='x', says='ignored')
 expect(2, 'run', '-o', 'speed=1', 'true', says='"speed"')
 expect(2, 'run', '-o', 'speed=1', 'true', says='-o after')
 expect(2, 'run', '-o', 'after', 'true', says='"after"')
