@@ -86,17 +86,20 @@ bool lane_is_mine(const struct lane_lock *l)
 	return owner && is_own(owner, this_thread());
 }
 
-/* Sleeps at most so often, or for ever. */
+/*
+ * Sleeps at most so often, or for ever. An unlock wakes one and takes the mark away, so whoever has been asleep keeps it for the others: takes the lock
+ * with it, and does not give up without.
+ */
 static int lock_within(struct lane_lock *l, unsigned sleeps)
 {
-	uint64_t me = this_thread();
+	uint64_t me = this_thread(), mark = 0;
 	struct timespec patience = { .tv_nsec = sleeps == FOR_EVER ? PATIENCE_NS : BRIEF_NS };
 
 	for (unsigned spins = 0;; spins++) {
 		uint64_t found = 0;
 		uint64_t owner;
 
-		if (compare_exchange(&l->owner, &found, me))
+		if (compare_exchange(&l->owner, &found, me | mark))
 			return 0;
 		owner = found & ~LANE_LOCK_WAITERS;
 		if (is_own(owner, me))
@@ -105,11 +108,12 @@ static int lock_within(struct lane_lock *l, unsigned sleeps)
 			cpu_relax();
 			continue;
 		}
-		if (sleeps != FOR_EVER && sleeps-- == 0)
-			return -EBUSY;
 		if (!(found & LANE_LOCK_WAITERS) &&
 		    !compare_exchange(&l->owner, &found, found | LANE_LOCK_WAITERS))
 			continue;
+		if (sleeps != FOR_EVER && sleeps-- == 0)
+			return -EBUSY;
+		mark = LANE_LOCK_WAITERS;
 		found |= LANE_LOCK_WAITERS;
 		if (sys_call4(SYS_futex, futex_of(l), FUTEX_WAIT, (uint32_t)found, &patience) != -ETIMEDOUT)
 			continue;

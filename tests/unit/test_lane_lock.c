@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
@@ -170,6 +171,40 @@ static void nobody_takes_over_from_the_living_in_another_namespace(void **state)
 	lane_unlock(&shared->lock);
 }
 
+static _Atomic bool taken, enough;
+
+static void *take_it(void *arg)
+{
+	struct lane_lock *lock = arg;
+
+	assert_int_equal(lane_lock(lock, true), 0);
+	store_release(&taken, true);
+	while (!load_acquire(&enough))
+		sched_yield();
+	lane_unlock(lock);
+	return NULL;
+}
+
+/* Others may have been asleep beside it, and the unlock that woke it has taken their mark away. */
+static void who_has_slept_for_it_wakes_the_next(void **state)
+{
+	static struct lane_lock lock;
+	pthread_t thread;
+
+	(void)state;
+	assert_int_equal(lane_lock(&lock, true), 0);
+	assert_int_equal(pthread_create(&thread, NULL, take_it, &lock), 0);
+	while (!(load_relaxed(&lock.owner) & LANE_LOCK_WAITERS))
+		sched_yield();
+	lane_unlock(&lock);
+	while (!load_acquire(&taken))
+		sched_yield();
+	assert_true(load_relaxed(&lock.owner) & LANE_LOCK_WAITERS);
+	store_release(&enough, true);
+	pthread_join(thread, NULL);
+	assert_false(lane_is_locked(&lock));
+}
+
 static void alone_it_is_a_store_and_still_not_taken_twice(void **state)
 {
 	struct lane_lock lock = { 0 };
@@ -194,6 +229,7 @@ int main(void)
 		cmocka_unit_test(who_tries_takes_over_from_the_dead_only),
 		cmocka_unit_test(dead_holder_in_another_namespace_is_taken_over_from),
 		cmocka_unit_test(nobody_takes_over_from_the_living_in_another_namespace),
+		cmocka_unit_test(who_has_slept_for_it_wakes_the_next),
 		cmocka_unit_test(one_at_a_time_between_threads_and_processes),
 	};
 
