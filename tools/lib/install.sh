@@ -1,6 +1,16 @@
 # SPDX-License-Identifier: MIT
-# Installing what tools/packages lists. Sourced by tools/quickstart and tools/check (POSIX sh).
+# What comes before the building: is this a place for it, and installing what tools/packages lists. Sourced by
+# tools/quickstart and tools/check (POSIX sh).
 # Every step is bounded: a lock held by somebody else or a dead mirror is an error after a while, never a hang.
+
+# place_refused TOP : says why programs cannot run under Ringway from a build in there; false if they can.
+place_refused()
+{
+	case $1 in
+	*[' :$']*) echo "\"$1\": LD_PRELOAD cannot name a path with a space, a colon or a dollar sign; move it" ;;
+	*) return 1 ;;
+	esac
+}
 
 # packages_missing LIST USE... : names of the listed packages for these uses that are not installed.
 packages_missing()
@@ -15,20 +25,36 @@ packages_missing()
 	done <"$list"
 }
 
-# packages_install LOG PACKAGE... : install them, services not started, everything said goes to LOG.
+# packages_allowed PACKAGE... : may we install them? If not it says how they get here; if so as_root is what goes before a command.
+packages_allowed()
+{
+	as_root= why=
+	if ! command -v apt-get >/dev/null; then
+		echo "there is no apt-get here; install what these packages of Debian hold, then start this again: $*"
+		return 1
+	fi
+	[ "$(id -u)" != 0 ] || return 0
+	as_root='sudo -n'
+	[ ! -t 2 ] || as_root=sudo
+	if ! command -v sudo >/dev/null; then
+		why='there is no sudo'
+	elif [ -t 2 ]; then
+		sudo true || why='sudo refuses'
+	elif ! why=$(sudo -n true 2>&1); then
+		why=$(echo "${why:-sudo refuses}" | tail -n 1)
+	else
+		why=
+	fi
+	[ -n "$why" ] || return 0
+	echo "not root, and $why; start this again after, as root: apt-get install --no-install-recommends $*"
+	return 1
+}
+
+# packages_install LOG PACKAGE... : install them, services not started, everything said goes to LOG; packages_allowed first.
 packages_install()
 {
 	log=$1
 	shift
-	as_root=
-	if [ "$(id -u)" != 0 ]; then
-		if ! command -v sudo >/dev/null; then
-			echo "not root and no sudo here; install these first: $*" >&2
-			return 1
-		fi
-		as_root='sudo -n'
-		[ -t 2 ] && as_root=sudo
-	fi
 	# Packages such as redis-server would start their daemon: not what somebody who runs a test asked for.
 	policy=/usr/sbin/policy-rc.d
 	made_policy=
