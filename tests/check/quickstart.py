@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""tools/quickstart and tools/check where they cannot work: one or two lines that say what to do, and nothing is begun."""
+"""tools/quickstart and tools/check where they cannot work: one or two lines that say what to do, and nothing is begun. And what
+the demonstration does when time is short."""
+import contextlib
+import io
 import os
 import shutil
 import subprocess
@@ -7,6 +10,8 @@ import sys
 import tempfile
 
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), 'tools')
+sys.path.insert(0, os.path.join(TOOLS, 'lib'))
+import quickstart  # noqa: E402
 
 problems = []
 
@@ -62,9 +67,26 @@ def refusals(directory):
             check(asked or os.listdir(tree) == ['tools'], f'{tool} in "{name}" leaves {os.listdir(tree)}')
 
 
+def haste():
+    """Time that is up is told once, and then each thing is measured once."""
+    for seconds, told, measured in ((1000, 0, 2), (-1, 1, 1)):
+        pace, seen, said = quickstart.Pace(seconds), [], io.StringIO()
+
+        def measure(ringway, seen=seen):
+            seen.append(ringway)
+            return {'speed': len(seen)}, 1.0
+
+        with contextlib.redirect_stdout(said):
+            for what in ('one', 'two', 'three'):
+                quickstart.both_ways(what, measure, pace)
+        check(seen == [False, True] * measured * 3, f'{seconds} seconds: measured {seen}')
+        check(said.getvalue().count('slow or busy') == told, f'{seconds} seconds: {said.getvalue()}')
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix='ringway-quickstart-test.') as directory:
         refusals(directory)
+    haste()
     for text in problems:
         print(f'FAILED: {text}')
     return 1 if problems else 0

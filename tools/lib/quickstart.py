@@ -6,6 +6,7 @@ BEGAN is when tools/quickstart was started, in seconds since the epoch."""
 import csv
 import hashlib
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -15,20 +16,33 @@ import time
 import programs
 
 STEP_SECONDS = 40
-# On a slow or busy machine what comes after this time is measured once, so that the whole still ends within its limit.
-TWICE_SECONDS = 60
+# On a slow or busy machine what comes after this time, of the measuring or of the whole, is measured once and with fewer
+# requests, so that the whole still ends within its limit.
+UNHURRIED_SECONDS, UNHURRIED_SECONDS_IN_ALL = 50, 130
+HURRIED_PART = 4
 NETCAT_BYTES = 1 << 30
-# Label, words for redis-benchmark.
-REDIS_SHAPES = [
-    ('-c 1', ['-c', '1', '-n', '30000']),
-    ('-c 1 -P 16', ['-c', '1', '-P', '16', '-n', '300000']),
-    ('-c 50', ['-c', '50', '-n', '100000']),
-    ('-c 50 -P 16', ['-c', '50', '-P', '16', '-n', '500000']),
-]
+POOL_BYTES, PART_BYTES = 1 << 26, 1 << 22
+# Words for redis-benchmark, requests.
+REDIS_SHAPES = [('-c 1', 30000), ('-c 1 -P 16', 300000), ('-c 50', 100000), ('-c 50 -P 16', 500000)]
 
 
 class Trouble(Exception):
     """A step that did not do what it should; its text is for the reader."""
+
+
+class Pace:
+    """Whether there is time for a thorough measurement. The user is told once when there is not."""
+
+    def __init__(self, unhurried_seconds):
+        self.until, self.told = time.monotonic() + unhurried_seconds, False
+
+    def hurried(self):
+        if time.monotonic() <= self.until:
+            return False
+        if not self.told:
+            say('      from here on once and shorter: this machine is slow or busy, and these figures are rough')
+        self.told = True
+        return True
 
 
 class Run:
@@ -93,12 +107,13 @@ def netcat(directory, ringway, data, expected):
     return {'netcat': NETCAT_BYTES / took / (1 << 30)}, run.share()
 
 
-def redis(directory, ringway, words):
+def redis(directory, ringway, words, requests):
     """({'SET': requests a second, 'GET': ...}, share)"""
     run, port, out = Run(directory, ringway), programs.free_port(), os.path.join(directory, 'benchmark.csv')
     server = serve(run, ['redis-server', '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--daemonize', 'no',
                          '--port'], port)
-    finish(run.start(['redis-benchmark', '-p', str(port), '-t', 'set,get', '--csv', *words], stdout=out), 'redis-benchmark')
+    finish(run.start(['redis-benchmark', '-p', str(port), '-t', 'set,get', '--csv', *words.split(), '-n', str(requests)], stdout=out),
+           'redis-benchmark')
     server.terminate()
     finish(server, 'redis-server')
     with open(out, encoding='utf-8', newline='') as f:
@@ -121,10 +136,13 @@ def roomy_directory():
 
 
 def make_data(path):
-    whole = hashlib.sha256()
+    """Pieces from random places of a random pool: as good at showing a byte lost or moved as 1 GiB from the kernel, whose making
+    would take longer than sending it."""
+    whole, pool = hashlib.sha256(), os.urandom(POOL_BYTES)
     with open(path, 'wb') as f:
-        for _ in range(NETCAT_BYTES >> 22):
-            part = os.urandom(1 << 22)
+        for _ in range(NETCAT_BYTES // PART_BYTES):
+            start = random.randrange(POOL_BYTES - PART_BYTES)
+            part = memoryview(pool)[start:start + PART_BYTES]
             f.write(part)
             whole.update(part)
     return whole.hexdigest()
@@ -134,13 +152,12 @@ def say(text):
     print(text, flush=True)
 
 
-def both_ways(what, measure, twice_until):
+def both_ways(what, measure, pace):
     """The best figures of MEASURE(False) and of MEASURE(True), and the smallest share. Both run twice, in turn, so that
-    neither of them alone pays for cold memory; the second time only before TWICE_UNTIL."""
+    neither of them alone pays for cold memory; where time is short once."""
     best, shares = ({}, {}), []
     for round_ in (1, 2):
-        if round_ == 2 and time.monotonic() > twice_until:
-            say('      no second time: this machine is slow or busy, and these figures are rough')
+        if round_ == 2 and pace.hurried():
             break
         for ringway in (False, True):
             say(f'      {what}, {"under Ringway" if ringway else "plain TCP"}, {round_} of 2')
@@ -152,18 +169,20 @@ def both_ways(what, measure, twice_until):
     return *best, None if None in shares else min(shares)
 
 
-def measure_all(directory):
+def measure_all(directory, pace):
     """Rows of the table: (what, unit, figure on TCP, under Ringway, share)."""
-    data, twice_until = os.path.join(directory, 'data'), time.monotonic() + TWICE_SECONDS
+    data = os.path.join(directory, 'data')
     say('      making 1 GiB of random data')
     expected = make_data(data)
-    plain, ring, share = both_ways('netcat, 1 GiB', lambda on: netcat(directory, on, data, expected), twice_until)
+    plain, ring, share = both_ways('netcat, 1 GiB', lambda on: netcat(directory, on, data, expected), pace)
     yield 'netcat 1 GiB, checksum equal', 'GiB/s', plain['netcat'], ring['netcat'], share
     os.unlink(data)
-    for label, words in REDIS_SHAPES:
-        plain, ring, share = both_ways(f'redis-benchmark {label}', lambda on, w=words: redis(directory, on, w), twice_until)
+    for words, requests in REDIS_SHAPES:
+        if pace.hurried():
+            requests //= HURRIED_PART
+        plain, ring, share = both_ways(f'redis-benchmark {words}', lambda on, w=words, n=requests: redis(directory, on, w, n), pace)
         for command in ('SET', 'GET'):
-            yield f'redis {command} {label}', 'req/s', plain[command], ring[command], share
+            yield f'redis {command} {words}', 'req/s', plain[command], ring[command], share
 
 
 def figure(value):
@@ -178,10 +197,11 @@ def out_of_time(*_):
 def main():
     directory = programs.own_directory('ringway-quickstart.', roomy_directory())
     signal.signal(signal.SIGTERM, out_of_time)
-    rows, trouble = [], None
+    rows, trouble, gone = [], None, time.time() - int(sys.argv[1])
+    pace = Pace(min(UNHURRIED_SECONDS, UNHURRIED_SECONDS_IN_ALL - gone))
     load, cpus = os.getloadavg()[0], len(os.sched_getaffinity(0))
     try:
-        for row in measure_all(directory):
+        for row in measure_all(directory, pace):
             rows.append(row)
     except Trouble as error:
         trouble = str(error)
