@@ -1,11 +1,33 @@
 # SPDX-License-Identifier: MIT
-"""A wrong word for one of the tools is quoted, with status 2, before it looks for packages or builds anything."""
+"""A wrong word for one of the tools is quoted, with status 2, before it looks for packages or builds or measures anything."""
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
 
-TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'tools')
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TOOLS, BENCH = os.path.join(TOP, 'tools'), os.path.join(TOP, 'tests', 'bench', 'run')
+
+
+def bench_refusals(directory):
+    """What is wrong with each answer of tests/bench/run to a BUILD that it cannot measure: it is to be one line."""
+    spaced = os.path.join(directory, 'a b')
+    for name in ('shim', 'a b/tests/bench', 'a b/shim'):
+        os.makedirs(os.path.join(directory, name))
+    for name in ('shim/libringway.so', 'a b/shim/libringway.so', 'a b/tests/bench/ringbench', 'a b/tests/bench/sockbench'):
+        shutil.copy('/bin/true', os.path.join(directory, name))
+    for build, words in ((directory, 'built with the tests'), (spaced, 'space'), (os.path.join(directory, 'none'), 'built with the tests')):
+        done = subprocess.run([sys.executable, BENCH, build, '1', '1'], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=60, check=False)
+        if done.returncode != 2 or done.stdout or done.stderr.count('\n') != 1 or f'"{build}"' not in done.stderr or words not in done.stderr:
+            yield f'tests/bench/run {build}: status {done.returncode}: {done.stdout}{done.stderr}'
+    told = subprocess.run([sys.executable, BENCH, '--help'], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+                          check=False).stdout
+    for word in ('BUILD', 'ROUNDS', 'PERCENT'):
+        if not re.search(rf'^  {word} +[^ ]', told, re.M):
+            yield f'tests/bench/run --help says nothing about {word}: {told}'
 
 
 def main():
@@ -27,7 +49,10 @@ def main():
                 print(f'FAILED: {tool} {words}: status {done.returncode}, packages looked for: {os.path.exists(asked)}: '
                       f'{done.stdout}{done.stderr}')
                 return 1
-    return 0
+        problems = list(bench_refusals(directory))
+        for problem in problems:
+            print(f'FAILED: {problem}')
+        return 1 if problems else 0
 
 
 if __name__ == '__main__':
