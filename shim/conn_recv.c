@@ -351,7 +351,7 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 			n = 0;
 			break;
 		}
-		if (n < 0 || (n == WAIT_HANDLED && done))
+		if (n < 0 || (done && (n == WAIT_HANDLED || conn_call_is_due(&sleep))))
 			break;
 	}
 	/* Bytes first; an error that a later step met is the next call's. */

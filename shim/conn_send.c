@@ -339,7 +339,7 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 		if (deadline < 0)
 			deadline = wait_deadline(load_relaxed(&c->snd_timeout_ns));
 		n = conn_call_waits(c, &sleep, &fd, WAIT_TX, false, deadline);
-		if (n < 0 || (n == WAIT_HANDLED && done))
+		if (n < 0 || (done && (n == WAIT_HANDLED || conn_call_is_due(&sleep))))
 			break;
 	}
 	if (done && n == -ECONNRESET)

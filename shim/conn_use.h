@@ -44,6 +44,11 @@ void conn_call_sleeps(struct conn *c, struct conn_sleep *s);
  * there is none, and where the kernel would begin the call anew after a signal and find the number closed.
  */
 int conn_call_waits(struct conn *c, struct conn_sleep *s, int *fd, int what, bool briefly, int64_t deadline_ns);
+/* It has moved bytes, and a signal has come: where it found that it did not have to sleep, the kernel's would end all the same. */
+static inline bool conn_call_is_due(const struct conn_sleep *s)
+{
+	return unlikely(s->between.held) && signals_due(&s->between);
+}
 /* The call is over. */
 void conn_call_ends(struct conn *c, struct conn_sleep *s);
 /* May `fd` be used for c? Its number in the table, or the hidden one of the calls that go on. */

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/single_threaded.h>
 
 #include "ringbuf/sys.h"
@@ -64,6 +65,16 @@ void signals_release_now(const struct signals_held *h)
 bool signals_count_between(void)
 {
 	return !__libc_single_threaded && signals_norestart_mask() && !(load_relaxed(&signals_leave) & SIGNALS_CANCEL);
+}
+
+bool signals_due(const struct signals_held *h)
+{
+	uint64_t pending = 0, kept_out = 0;
+
+	if (sys_call2(SYS_rt_sigpending, &pending, sizeof(pending)) < 0)
+		return false;
+	memcpy(&kept_out, &h->program, sizeof(kept_out));
+	return pending & ~kept_out & (signals_restart_mask() | signals_norestart_mask());
 }
 
 void signals_unwound(struct signals_held *h)

@@ -44,6 +44,8 @@ void signals_release_now(const struct signals_held *h);
  * that wakes the call for nothing. Elsewhere the two system calls are saved.
  */
 bool signals_count_between(void);
+/* Is a handler due that is kept? */
+bool signals_due(const struct signals_held *h);
 /* The call does not come back. A handler that jumps has a mask of its own; who is cancelled as it falls asleep has ours. */
 void signals_unwound(struct signals_held *h);
 

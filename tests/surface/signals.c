@@ -152,6 +152,41 @@ static void replaced(void)
 	SAY("replaced, caught %d\n", (int)caught);
 }
 
+enum { GATHERED = 1000000, BETWEEN_SIGNALS = 1000 };
+
+static _Atomic ssize_t gathered;
+
+static void *gather(void *arg)
+{
+	static char into[GATHERED];
+	ssize_t n;
+
+	do
+		n = recv(a, into, sizeof(into), MSG_WAITALL);
+	while (n == -1 && errno == EINTR);
+	gathered = n;
+	return NULL;
+}
+
+/* A call that waits for more ends with what it has, though bytes come so fast that it need not sleep. */
+static void in_a_stream(void)
+{
+	pthread_t thread;
+
+	with_flags(0);
+	a = tcp_pair(&b);
+	ping_pong(a, b, 20);
+	MUST(pthread_create(&thread, NULL, gather, NULL) == 0);
+	for (int sent = 1; sent <= GATHERED && !gathered; sent++) {
+		MUST(send(b, "z", 1, 0) == 1);
+		if (sent % BETWEEN_SIGNALS == 0)
+			MUST(pthread_kill(thread, SIGUSR1) == 0);
+	}
+	MUST(pthread_join(thread, NULL) == 0);
+	MUST(caught && gathered > 0 && gathered < GATHERED);
+	SAY("ended in the middle\n");
+}
+
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 int main(int argc, char **argv)
@@ -162,7 +197,10 @@ int main(int argc, char **argv)
 	if (argc > 1) {
 		/* Whoever waits for ever does so here. */
 		alarm(60);
-		replaced();
+		if (!strcmp(argv[1], "replaced"))
+			replaced();
+		else
+			in_a_stream();
 		return 0;
 	}
 	a = tcp_pair(&b);

@@ -225,6 +225,8 @@ def cases(probes, work):
         "signals-on-ring": Case(probe("signals"), at_once, check=ring_used),
         "signals-replaced": Case(probe("signals", "replaced")),
         "signals-replaced-on-ring": Case(probe("signals", "replaced"), at_once, check=ring_used),
+        "signals-in-a-stream": Case(probe("signals", "stream")),
+        "signals-in-a-stream-on-ring": Case(probe("signals", "stream"), at_once | {"spin": "1000000"}, check=ring_used),
         "stdio": Case(probe("stdio"), at_once),
         "stdio-late": Case(probe("stdio", "late"), at_once, ring_used_for_all),
         "stdio-fork": Case(probe("stdio", "fork"), at_once, ring_used),

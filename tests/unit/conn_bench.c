@@ -38,6 +38,11 @@ bool signals_count_between(void)
 	return false;
 }
 
+bool signals_due(const struct signals_held *h)
+{
+	return false;
+}
+
 void signals_unwound(struct signals_held *h)
 {
 }
