@@ -99,6 +99,9 @@ bool conn_check_killed(struct conn *c, int fd)
 	/* The peer's words first: who takes one away has noted it before. */
 	if ((ring_rx_attention(&c->link.rx) | ring_tx_attention(&c->link.tx)) & WAKE_ATTN_KERNEL)
 		return false;
+	/* What the kernel tells is our own end, shut for reading by the program: of the peer's only a probe can tell. */
+	if (load_relaxed(&c->rx.shut))
+		return false;
 	if (c->rx.fin_known || load_acquire(&c->rx.told_end) || load_acquire(&c->tx.gone_hint) || load_relaxed(&c->rx.dead) || !conn_tx_on_ring(c) ||
 	    !conn_tx_untaken(c))
 		return false;
