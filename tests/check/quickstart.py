@@ -48,7 +48,7 @@ def run(tree, tool, front):
 def refusals(directory):
     log = os.path.join(directory, 'log')
     front = commands(os.path.join(directory, 'front'), log, 1000, 'echo "sudo: a password is required" >&2; exit 1')
-    for name, words, asked in (('good', ('password is required', 'as root: apt-get install', 'gcc', 'redis-server'), 'sudo -n true\n'),
+    for name, words, asked in (('good', ('password is required', 'start this as root', 'apt-get install', 'gcc', 'redis-server'), 'sudo -n true\n'),
                                ('a b', ('space', 'a b', 'move it'), ''), ('a:b', ('colon', 'a:b', 'move it'), ''),
                                ('a$b', ('dollar', 'a$b', 'move it'), '')):
         tree = os.path.join(directory, name)

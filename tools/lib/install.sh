@@ -46,7 +46,7 @@ packages_allowed()
 		why=
 	fi
 	[ -n "$why" ] || return 0
-	echo "not root, and $why; start this again after, as root: apt-get install --no-install-recommends $*"
+	echo "not root, and $why; start this as root, or again after root has run: apt-get install --no-install-recommends $*"
 	return 1
 }
 
