@@ -165,8 +165,11 @@ static void post_bytes(struct verbs_link *v, struct verbs_batch *b, unsigned ask
 	}
 }
 
-/* Our words of layout.h, where one of them is not what the peer was told. */
-static void look_at_words(struct verbs_link *v)
+/*
+ * Our words of layout.h, where one of them is not what the peer was told. That an announcement is void it learns from the bytes that came instead of
+ * the frame; whom they cannot tell waits for the word, with VERBS_LEAVE. So a void goes with the next announcement, and not before it.
+ */
+static void look_at_words(struct verbs_link *v, unsigned asked)
 {
 	struct lane_ctl *tx = v->link->tx.ctl, *rx = v->link->rx.ctl;
 	uint64_t at;
@@ -178,8 +181,9 @@ static void look_at_words(struct verbs_link *v)
 	flags = ring_rx_own_attention(&v->link->rx);
 	if (flags)
 		v->attention |= ATTENTION_OF_RX(flags);
-	if (v->attention || peer_read_u32(&tx->tx_state.void_seq) != v->told_void ||
-	    peer_read_u32(&rx->rx_state.ack_seq) != v->told_ack)
+	if (v->attention || peer_read_u32(&rx->rx_state.ack_seq) != v->told_ack)
+		v->words_due = true;
+	if (asked & (VERBS_ARM | VERBS_LEAVE) && peer_read_u32(&tx->tx_state.void_seq) != v->told_void)
 		v->words_due = true;
 	/* One that is being changed right now is told of by who changes it. */
 	if (lane_announced(tx, &at) && peer_read_u32(&tx->tx_state.announce_seq) != v->told_announce)
@@ -284,7 +288,7 @@ void verbs_post(struct verbs_link *v, unsigned asked, bool fetch)
 
 	if (v->memory_due)
 		post_memory(v, &b);
-	look_at_words(v);
+	look_at_words(v, asked);
 	if (v->words_due && has_room(v, 0, 0))
 		post_words(v, &b);
 	post_bytes(v, &b, asked);

@@ -375,7 +375,7 @@ static ssize_t splice_tcp(int pipe_fd, struct conn *c, int fd, size_t len, unsig
 		n = sys_call6(SYS_splice, pipe_fd, 0, fd, 0, (long)len, flags | SPLICE_F_NONBLOCK);
 		if (n > 0)
 			plain_add(&c->tx.tcp_bytes, (uint64_t)n, lane_is_alone(load_relaxed(&c->shared)));
-		switch_announce(c);
+		switch_announce_after(c, n);
 	}
 	lane_unlock(&c->tx.lock);
 	return r == 1 ? -EOPNOTSUPP : n;

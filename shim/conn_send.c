@@ -238,7 +238,7 @@ static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags,
 		if (r < 0)
 			return r;
 		n = give_tcp(c, fd, w, flags, m);
-		switch_announce(c);
+		switch_announce_after(c, n);
 		return n;
 	case TX_CLOSED:
 		return -EBADF;

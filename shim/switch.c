@@ -116,6 +116,18 @@ void switch_announce(struct conn *c)
 	ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_WORDS);
 }
 
+/*
+ * A send that found no room comes again, perhaps at once and for long, and withdraws what stands. Between hosts either is a message, so there
+ * such a send only counts.
+ */
+void switch_announce_after(struct conn *c, ssize_t n)
+{
+	if (n != -EAGAIN || !conn_is_far(c))
+		switch_announce(c);
+	else if (load_relaxed(&c->tx.state) == TX_SEEK && c->tx.voids < UINT16_MAX)
+		c->tx.voids++;
+}
+
 /* Could these bytes be the beginning of the frame that the receiver awaits? */
 static bool looks_like_frame(const struct conn *c, const struct iov_walk *walk)
 {

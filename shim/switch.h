@@ -19,6 +19,8 @@ struct conn;
 
 /* Linked, nothing announced, nobody inside a call: announces the present count and wakes a sleeping receiver. */
 void switch_announce(struct conn *c);
+/* After a send by TCP that returned `n`. */
+void switch_announce_after(struct conn *c, ssize_t n);
 
 /*
  * Before program data goes out, which is `w`, or NULL where it cannot be looked at. 0: send over TCP (an announcement that stood was voided); 1: the lane is on the ring;

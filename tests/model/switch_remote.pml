@@ -91,8 +91,10 @@ inline send_data()
 	:: standing ->
 		voided = seq;
 		standing = false;
-		mark = posted + 1;
-		post(WORDS, seq);
+		if
+		:: mark = posted + 1; post(WORDS, seq)
+		:: !looks	/* the bytes say it, and it goes with the next announcement */
+		fi;
 #ifndef MUT_NOT_CONFIRMED
 		if
 		:: looks ->

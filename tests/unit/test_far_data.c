@@ -2,6 +2,7 @@
 /* Bytes between hosts through the data calls: what they cost, what a peek, a full ring and a dead link look like, and that a sleeper is woken. */
 #include "tests/unit/far_bench.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -112,6 +113,27 @@ static void a_stream_is_large_requests_and_two_credits_a_ring(void **state)
 	assert_true(now.wr - was.wr <= bytes / 16384 + bytes / RING + 1);
 	assert_int_equal(now.doorbells - was.doorbells, 400);
 	assert_true(cost_of(b.b).credits - credits <= 2 * (bytes / RING + 1));
+	bench_close_far(&b);
+}
+
+/* The peer has not read what went by TCP, so nothing can be acknowledged. */
+static void a_send_that_finds_the_socket_full_costs_no_request(void **state)
+{
+	struct bench b = bench_open();
+	uint64_t wr, bytes = 0;
+	ssize_t n;
+
+	bench_link_far_of(&b, RING);
+	while ((n = conn_send(b.a, b.a_fd, chunk, sizeof(chunk), 0)) > 0)
+		bytes += (uint64_t)n;
+	assert_int_equal(n, -EAGAIN);
+	wr = cost_of(b.a).wr;
+	for (int i = 0; i < 100; i++)
+		assert_int_equal(conn_send(b.a, b.a_fd, chunk, sizeof(chunk), 0), -EAGAIN);
+	assert_true(cost_of(b.a).wr <= wr + 1);
+	for (; bytes; bytes -= (uint64_t)n)
+		assert_true((n = conn_recv(b.b, b.b_fd, chunk, sizeof(chunk), 0)) > 0);
+	bench_switch(&b);
 	bench_close_far(&b);
 }
 
@@ -398,6 +420,7 @@ int main(void)
 		cmocka_unit_test(quiet_ping_pong_is_one_request_and_one_doorbell_a_message),
 		cmocka_unit_test(saturated_small_messages_share_requests),
 		cmocka_unit_test(a_stream_is_large_requests_and_two_credits_a_ring),
+		cmocka_unit_test(a_send_that_finds_the_socket_full_costs_no_request),
 		cmocka_unit_test(the_summary_hears_what_it_cost),
 		cmocka_unit_test(a_peek_sees_what_has_come_since_the_last_one),
 		cmocka_unit_test(a_full_lane_is_writable_again_when_a_quarter_was_taken),
