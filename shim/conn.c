@@ -25,42 +25,6 @@
 #include "shim/summary.h"
 #include "shim/switch.h"
 
-void conn_exit_flush(struct conn *c, int fd)
-{
-	bool last, held = conn_hold(c, fd);
-
-	if (held)
-		conn_end_soon(c, fd);
-	if (conn_lock_both(c) == 0) {
-		last = conn_holder_ends(c);
-		if (last)
-			conn_end_lanes(c, fd);
-		conn_tell_summary(c, last);
-		conn_unlock_both(c);
-	}
-	if (!held)
-		return;
-	conn_fin_settle(c);
-	conn_drop(c);
-}
-
-bool conn_exec(struct conn *c, int fd)
-{
-	bool plain = conn_pin(c, REASON_EXEC);
-
-	conn_exit_flush(c, fd);
-	return plain;
-}
-
-void conn_exec_failed(struct conn *c, int fd)
-{
-	if (conn_lock_both(c) < 0)
-		return;
-	if (conn_holder_goes_on(c))
-		conn_unend_lanes(c, fd);
-	conn_unlock_both(c);
-}
-
 struct conn *conn_opened(enum conn_role role, bool nonblock)
 {
 	struct conn *c;

@@ -217,20 +217,15 @@ void conn_fork_child(void);
 void conn_fork_cancel(struct conn *const *held, unsigned nr, uint32_t child);
 
 /*
- * exec is about to happen and `fd` stays open in the new program, which cannot see the rings. True: both lanes are on TCP and
- * pinned there, the new program may use it. False: a lane is on a ring, or the peer may put it there at any moment; the new
- * program must not get this socket. If this is the last holder, the stream was ended as at the process's end.
+ * The process is about to end (exit, _exit, exec): what close would do to the peer's view, without closing. The connections can still be used by
+ * destructors that run later. Of many, those that wait for far peers wait together.
  */
-bool conn_exec(struct conn *c, int fd);
-
-/* The exec that conn_exec() or conn_exit_flush() was called for has failed: the connection is held again. It stays pinned. */
-void conn_exec_failed(struct conn *c, int fd);
-
-/*
- * The process is about to end (exit, _exit, exec of a close-on-exec fd): what close would do to the peer's view, without
- * closing. The connection can still be used by destructors that run later.
- */
+void conn_exit_all(struct conn *const *conns, const int *fds, unsigned nr);
+/* Of one that the fd table may have forgotten. */
 void conn_exit_flush(struct conn *c, int fd);
+
+/* The exec that they were called for has failed: the connection is held again. */
+void conn_exec_failed(struct conn *c, int fd);
 
 /* ---- what the rendezvous calls (conn_link.c) --------------------------------------------------------------------- */
 

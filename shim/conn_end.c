@@ -174,9 +174,14 @@ static bool resets_anyway(const struct conn *c, int fd)
 	return conn_is_far(c) && sys_getsockopt(fd, SOL_SOCKET, SO_LINGER, &l, &len) == 0 && l.l_onoff && !l.l_linger;
 }
 
+bool conn_end_waits(const struct conn *c, int fd)
+{
+	return conn_is_linked(c) && !resets_anyway(c, fd);
+}
+
 void conn_end_soon(struct conn *c, int fd)
 {
-	if (conn_is_linked(c) && !resets_anyway(c, fd))
+	if (conn_end_waits(c, fd))
 		conn_fin_await(c, load_relaxed(&c->nr_holders) == 1);
 }
 

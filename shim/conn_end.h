@@ -58,6 +58,8 @@ void conn_lied(struct conn *c, int fd, enum reason why);
 
 /* Before conn_end_lanes(), no lane locked: what a far peer must have before its end is waited for. */
 void conn_end_soon(struct conn *c, int fd);
+/* Does conn_end_soon() do anything, where the peer is far? */
+bool conn_end_waits(const struct conn *c, int fd);
 
 /*
  * Both locks held, nobody else holds the connection, the kernel's close follows: a reset if program bytes are unread in the

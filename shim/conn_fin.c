@@ -14,6 +14,7 @@
 #include "shim/log.h"
 #include "shim/options.h"
 #include "shim/ready.h"
+#include "shim/wait.h"
 
 #define MORE_ROOM 4096	/* in the socket's buffer, for frames */
 
@@ -72,39 +73,128 @@ static int flush(struct conn *c)
 	return far_engine->flush(&c->link, (int)options.patience_ms);
 }
 
-void conn_fin_await(struct conn *c, bool ends)
+static bool begin(struct conn *c, bool *ends)
 {
-	int r;
-
 	if (!sends_far(c) || far_wait_fd(c) < 0 || conn_lock_tx(c) < 0)
-		return;
-	ends = ends && sends_far(c) && !load_relaxed(&c->tx.fin);
-	if (ends) {
+		return false;
+	*ends = *ends && sends_far(c) && !load_relaxed(&c->tx.fin);
+	if (*ends) {
 		store_relaxed(&c->tx.fin, TX_FIN_DUE);
 		store_relaxed(&c->tx.alert, 1);
 	}
 	lane_unlock(&c->tx.lock);
-	r = flush(c);
-	if (!ends || !r || conn_lock_tx(c) < 0)
+	return true;
+}
+
+static void note_in_vain(struct conn *c)
+{
+	if (conn_lock_tx(c) < 0)
 		return;
 	if (load_relaxed(&c->tx.fin) == TX_FIN_DUE && far_engine->unacked(&c->link))
 		store_relaxed(&c->tx.fin, TX_FIN_LOST);
 	lane_unlock(&c->tx.lock);
 }
 
-void conn_fin_settle(struct conn *c)
+void conn_fin_await(struct conn *c, bool ends)
+{
+	if (begin(c, &ends) && flush(c) && ends)
+		note_in_vain(c);
+}
+
+static bool is_to_settle(struct conn *c)
 {
 	uint8_t fin = load_relaxed(&c->tx.fin);
 
-	if (fin == TX_FIN_DUE || fin == TX_FIN_SENT)
+	return fin == TX_FIN_DUE || fin == TX_FIN_SENT;
+}
+
+void conn_fin_settle(struct conn *c)
+{
+	if (is_to_settle(c))
 		flush(c);
+}
+
+/* One look at those that were rung for; `first`: at all. How many are not done yet. */
+static unsigned look_at_all(struct fin_wait *w, struct pollfd *p, unsigned nr, bool first, bool *progress)
+{
+	unsigned waiting = 0;
+
+	for (unsigned i = 0; i < nr; i++) {
+		struct conn *c = w[i].c;
+		uint64_t unacked;
+
+		if (p[i].fd < 0)
+			continue;
+		if (first || p[i].revents) {
+			if (!first)
+				far_pump(c, VERBS_RUNG);
+			if (far_engine->flush(&c->link, 0) != -ETIMEDOUT) {
+				p[i].fd = -1;
+				*progress = true;
+				continue;
+			}
+			unacked = far_engine->unacked(&c->link);
+			*progress |= unacked < w[i].unacked;
+			w[i].unacked = unacked;
+		}
+		waiting++;
+	}
+	return waiting;
+}
+
+/* Until each is done, or none has come any further within the patience. */
+static void wait_for_all(struct fin_wait *w, struct pollfd *p, unsigned nr)
+{
+	const int64_t patience_ns = (int64_t)options.patience_ms * 1000000;
+	int64_t left, until = now_ns() + patience_ns;
+	bool first = true;
+
+	for (;;) {
+		bool progress = false;
+		struct timespec t;
+		long n;
+
+		if (!look_at_all(w, p, nr, first, &progress))
+			return;
+		first = false;
+		if (progress)
+			until = now_ns() + patience_ns;
+		left = until - now_ns();
+		if (left <= 0)
+			return;
+		t = (struct timespec){ .tv_sec = left / 1000000000, .tv_nsec = left % 1000000000 };
+		n = sys_call5(SYS_ppoll, p, nr, &t, NULL, 8);
+		if (n < 0 && n != -EINTR)
+			return;
+	}
+}
+
+void conn_fin_await_all(struct fin_wait *w, struct pollfd *p, unsigned nr)
+{
+	for (unsigned i = 0; i < nr; i++)
+		p[i] = (struct pollfd){ .fd = w[i].c && begin(w[i].c, &w[i].ends) ? far_wait_fd(w[i].c) : -1, .events = POLLIN };
+	wait_for_all(w, p, nr);
+	for (unsigned i = 0; i < nr; i++)
+		if (w[i].c && w[i].ends)
+			note_in_vain(w[i].c);
+}
+
+void conn_fin_settle_all(struct fin_wait *w, struct pollfd *p, unsigned nr)
+{
+	for (unsigned i = 0; i < nr; i++)
+		p[i] = (struct pollfd){ .fd = w[i].c && is_to_settle(w[i].c) ? far_wait_fd(w[i].c) : -1, .events = POLLIN };
+	wait_for_all(w, p, nr);
 }
 
 /* Bytes that nobody has waited for are waited for. */
 static int wait_for_bytes(struct conn *c)
 {
-	if (load_relaxed(&c->tx.fin) == TX_FIN_LOST)
-		return -ETIMEDOUT;
+	int r;
+
+	if (load_relaxed(&c->tx.fin) == TX_FIN_LOST) {
+		r = far_pump(c, 0);
+		return r < 0 && r != -ESRCH ? r : -ETIMEDOUT;
+	}
 	return load_relaxed(&c->tx.fin) == TX_FIN_DUE && !far_engine->unacked(&c->link) ? 0 : flush(c);
 }
 
@@ -117,8 +207,11 @@ int conn_fin_send(struct conn *c, int fd)
 		return 0;
 	r = wait_for_bytes(c);
 	conn_take_tx_attention_locked(c);
-	/* Who has closed, or shut both directions, waits for no end, and its kernel answers a frame with a reset. */
-	if (load_relaxed(&c->tx.gone_hint) && c->rx.fin_known)
+	/*
+	 * Who has closed, or shut both directions, waits for no end, and its kernel answers a frame with a reset. One that has let go of the link, too,
+	 * may have had all bytes, and has not answered.
+	 */
+	if (load_relaxed(&c->tx.gone_hint) && (c->rx.fin_known || r == -ECONNRESET))
 		return 0;
 	while (!r && c->tx.probe_done) {
 		r = (int)conn_write_probe(c, fd);

@@ -7,6 +7,8 @@
  * the other road, so a FIN frame in front of it says where they end.
  */
 
+#include <poll.h>
+
 #include "ringbuf/stats.h"
 #include "shim/conn.h"
 #include "shim/far.h"
@@ -23,6 +25,16 @@ enum tx_fin {
  * to wait with a lock. `ends`: no byte of the program's follows, conn_fin_send() does. Nothing where the lane is not on such a ring.
  */
 void conn_fin_await(struct conn *c, bool ends);
+
+/* One of several that are waited for together, in as long as one may take: a device that does not answer costs its patience once. */
+struct fin_wait {
+	struct conn *c;		/* NULL: not this one */
+	bool ends;
+	uint64_t unacked;	/* when it was last looked at */
+};
+/* What conn_fin_await() and conn_fin_settle() do. `p`: as many, for the calls' own use. */
+void conn_fin_await_all(struct fin_wait *w, struct pollfd *p, unsigned nr);
+void conn_fin_settle_all(struct fin_wait *w, struct pollfd *p, unsigned nr);
 
 /*
  * Tx lock held, the kernel's shutdown or close follows: the frame, behind bytes that the peer's device has, for which this waits if nobody has. Nothing is done where the

@@ -202,12 +202,12 @@ void inherit_before_exec(struct inherit_exec *undo)
 
 		if (!conn_hold(c, fd))
 			continue;
+		/* The new program cannot see the rings. */
 		if (passes_exec(fd))
-			(void)conn_exec(c, fd);
-		else
-			conn_exit_flush(c, fd);
+			(void)conn_pin(c, REASON_EXEC);
 		conn_drop(c);
 	}
+	conn_exit_all(undo->gone.conns, undo->gone.fds, undo->gone.nr);
 	summary_write();
 	replace_low(undo);
 	shield_raise(&undo->shield);

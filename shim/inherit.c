@@ -102,13 +102,7 @@ void inherit_at_exit(void)
 	if (!guard_ready())
 		return;
 	list = fd_list_conns();
-	for (unsigned int i = 0; i < list.nr; i++) {
-		/* Other threads may still be closing. */
-		if (!conn_hold(list.conns[i], list.fds[i]))
-			continue;
-		conn_exit_flush(list.conns[i], list.fds[i]);
-		conn_drop(list.conns[i]);
-	}
+	conn_exit_all(list.conns, list.fds, list.nr);
 	fd_list_free(&list);
 	conn_use_flush_kept();
 	summary_write();

@@ -15,11 +15,13 @@
 #include "ringbuf/verbs_engine.h"
 #include "shim/conn_far.h"
 #include "shim/conn_fin.h"
+#include "shim/conn_lock.h"
 #include "shim/far.h"
 #include "shim/frame.h"
 #include "shim/options.h"
 #include "shim/plain.h"
 #include "shim/real.h"
+#include "tests/unit/verbs_fixture.h"
 
 static struct bench open_switched(void)
 {
@@ -387,6 +389,67 @@ static void an_end_is_waited_for_without_the_locks(void **state)
 	}
 }
 
+struct going_all {
+	struct conn *conns[2];
+	int fds[2];
+};
+
+static void *exit_all(void *arg)
+{
+	struct going_all *g = arg;
+
+	conn_exit_all(g->conns, g->fds, 2);
+	return NULL;
+}
+
+/* The first one's device answers when the second is waited for, too. */
+static void many_ends_are_waited_for_together(void **state)
+{
+	struct bench first = open_switched(), second = bench_open();
+	struct going_all g = { { first.a, second.a }, { first.a_fd, second.a_fd } };
+	struct verbs_memory of_a, of_b;
+	pthread_t thread;
+
+	far_join(&second.b->link, &of_b, &second.a->link, &of_a, FAR_BENCH_RING);
+	bench_agree(&second);
+	bench_switch(&second);
+	fake.by_hand = true;
+	assert_sends(first.a, first.a_fd, "one");
+	assert_sends(second.a, second.a_fd, "two");
+	assert_int_equal(pthread_create(&thread, NULL, exit_all, &g), 0);
+	while (!load_relaxed(&second.a->tx.fin))
+		sched_yield();
+	fake.by_hand = false;
+	fake_settle();
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(load_relaxed(&first.a->tx.fin), TX_FIN_SENT);
+	assert_int_equal(load_relaxed(&second.a->tx.fin), TX_FIN_SENT);
+	assert_gets(first.b, first.b_fd, "one");
+	assert_gets(second.b, second.b_fd, "two");
+	bench_close(&second);
+	bench_close_far(&first);
+}
+
+/* It has read everything, and its device has gone before it could say so. */
+static void who_has_let_go_is_told_no_end(void **state)
+{
+	struct bench b = open_switched();
+
+	fake.hold_acks = true;
+	options.patience_ms = 10;
+	assert_sends(b.a, b.a_fd, "answer");
+	assert_gets(b.b, b.b_fd, "answer");
+	bench_close_b(&b);
+	conn_fin_await(b.a, true);
+	assert_int_equal(conn_lock_tx(b.a), 0);
+	assert_int_equal(conn_fin_send(b.a, b.a_fd), 0);
+	assert_int_equal(load_relaxed(&b.a->tx.fin), TX_FIN_LOST);
+	lane_unlock(&b.a->tx.lock);
+	options.patience_ms = 1000;
+	fake.hold_acks = false;
+	bench_close_far(&b);
+}
+
 static unsigned nr_sleeps;
 
 static int sleep_and_count(struct pollfd *fds, nfds_t nr, const struct timespec *timeout, const sigset_t *mask)
@@ -468,6 +531,8 @@ int main(void)
 		cmocka_unit_test(an_end_too_far_off_is_a_lie),
 		cmocka_unit_test(an_end_is_understood_however_it_is_cut),
 		cmocka_unit_test(an_end_is_waited_for_without_the_locks),
+		cmocka_unit_test(many_ends_are_waited_for_together),
+		cmocka_unit_test(who_has_let_go_is_told_no_end),
 		cmocka_unit_test(who_waits_for_bytes_before_an_end_sleeps),
 		cmocka_unit_test(an_end_before_its_bytes_is_not_told),
 	};
