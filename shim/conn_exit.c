@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The connections of a process that ends, or becomes another program. Many may be waiting for the devices of far peers: they do so together, so that
+ * the end takes as long as the slowest of them, whatever their number.
+ */
+#include <sys/mman.h>
+
+#include "ringbuf/sys.h"
+#include "shim/conn.h"
+#include "shim/conn_end.h"
+#include "shim/conn_fin.h"
+#include "shim/conn_holders.h"
+#include "shim/conn_lock.h"
+#include "shim/conn_use.h"
+
+#define FEW 8	/* need no memory but the stack */
+
+struct going {
+	struct fin_wait *waits;
+	struct pollfd *polls;
+	unsigned nr;
+	bool kept;	/* the number names it no more, its descriptor is kept for calls that sleep */
+};
+
+static void end(struct conn *c, int fd)
+{
+	bool last;
+
+	if (conn_lock_both(c) < 0)
+		return;
+	last = conn_holder_ends(c);
+	if (last)
+		conn_end_lanes(c, fd);
+	conn_tell_summary(c, last);
+	conn_unlock_both(c);
+}
+
+static void exit_some(const struct going *g, struct conn *const *conns, const int *fds, unsigned nr)
+{
+	for (unsigned i = 0; i < nr; i++) {
+		struct conn *c = conns[i];
+		bool held = conn_hold(c, fds[i]);
+
+		g->waits[i] = (struct fin_wait){ .c = held ? c : NULL, .unacked = UINT64_MAX };
+		g->waits[i].ends = held && conn_end_waits(c, fds[i]) && load_relaxed(&c->nr_holders) == 1;
+	}
+	conn_fin_await_all(g->waits, g->polls, nr);
+	/* Other threads may still be closing. */
+	for (unsigned i = 0; i < nr; i++)
+		if (g->waits[i].c || g->kept)
+			end(conns[i], fds[i]);
+	conn_fin_settle_all(g->waits, g->polls, nr);
+	for (unsigned i = 0; i < nr; i++)
+		if (g->waits[i].c)
+			conn_drop(g->waits[i].c);
+}
+
+void conn_exit_all(struct conn *const *conns, const int *fds, unsigned nr)
+{
+	struct fin_wait few_waits[FEW];
+	struct pollfd few_polls[FEW];
+	struct going g = { few_waits, few_polls, FEW, false };
+	size_t bytes = nr * (sizeof(*g.waits) + sizeof(*g.polls));
+	long at = nr > FEW ? sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : 0;
+	bool many = nr > FEW && !sys_failed(at);
+
+	if (many) {
+		g.waits = (void *)at;
+		g.polls = (void *)(g.waits + nr);
+		g.nr = nr;
+	}
+	for (unsigned i = 0; i < nr; i += g.nr)
+		exit_some(&g, conns + i, fds + i, nr - i < g.nr ? nr - i : g.nr);
+	if (many)
+		sys_munmap((void *)at, bytes);
+}
+
+void conn_exit_flush(struct conn *c, int fd)
+{
+	struct fin_wait wait;
+	struct pollfd poll;
+
+	exit_some(&(struct going){ &wait, &poll, 1, true }, &c, &fd, 1);
+}
+
+void conn_exec_failed(struct conn *c, int fd)
+{
+	if (conn_lock_both(c) < 0)
+		return;
+	if (conn_holder_goes_on(c))
+		conn_unend_lanes(c, fd);
+	conn_unlock_both(c);
+}
