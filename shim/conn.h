@@ -335,6 +335,12 @@ int conn_frames_try(struct conn *c, int fd);
 /* The same for a caller that holds the rx lock. */
 int conn_frames_locked(struct conn *c, int fd);
 
+/*
+ * A call of the program had `err` from the kernel's socket, which forgets it by that: where it is a reset or the like, neither the end that the
+ * socket shows from now on nor an error of ours that is still to be told is another one.
+ */
+void conn_kernel_told(struct conn *c, int err);
+
 /* The end of the stream or an error was noticed: reads do not block any more, once the ring is drained. */
 static inline bool conn_rx_ended(const struct conn *c)
 {

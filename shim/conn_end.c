@@ -43,6 +43,14 @@ void conn_set_pending(struct conn *c, int err)
 	store_relaxed(&c->tx.alert, 1);
 }
 
+void conn_kernel_told(struct conn *c, int err)
+{
+	if (err != ECONNRESET && err != ETIMEDOUT)
+		return;
+	store_relaxed(&c->rx.error_told, 1);
+	store_relaxed(&c->rx.pending_errno, 0);
+}
+
 void conn_peer_ended(struct conn *c)
 {
 	if (load_relaxed(&c->tx.peer_ended))
@@ -120,8 +128,8 @@ void conn_reset_kernel(struct conn *c, int fd)
 
 	if (!conn_rx_on_ring(c) || sys_call3(SYS_connect, fd, &nobody, sizeof(nobody)) < 0)
 		sys_call2(SYS_shutdown, fd, SHUT_RDWR);
-	else
-		sys_getsockopt(fd, SOL_SOCKET, SO_ERROR, &forgotten, &len);
+	/* The error that we tell stands for it. */
+	sys_getsockopt(fd, SOL_SOCKET, SO_ERROR, &forgotten, &len);
 }
 
 void conn_timed_out(struct conn *c, int fd)

@@ -132,6 +132,9 @@ int64_t conn_far_patience(const struct conn *conn)
 
 void conn_far_judge(struct conn *c, int fd)
 {
+	unsigned len = sizeof(int);
+	int forgotten;
+
 	if (likely(!conn_far_is_dead(c)) || conn_far_patience(c) != 0)
 		return;
 	store_relaxed(&c->link_judged, 1);
@@ -139,11 +142,13 @@ void conn_far_judge(struct conn *c, int fd)
 		conn_cut(c, fd, REASON_LINK_LOST);
 		return;
 	}
-	/* What lies in the socket is still the program's to read. */
+	/* What lies in the socket is still the program's to read. A reset that the kernel tells, or has told, is no second one. */
 	store_relaxed(&c->reason, (uint8_t)REASON_LINK_LOST);
 	store_relaxed(&c->pinned, 1);
-	conn_set_pending(c, ECONNRESET);
+	if (!load_relaxed(&c->rx.error_told))
+		conn_set_pending(c, ECONNRESET);
 	sys_call2(SYS_shutdown, fd, SHUT_RDWR);
+	sys_getsockopt(fd, SOL_SOCKET, SO_ERROR, &forgotten, &len);
 	ready_changed(c);
 }
 

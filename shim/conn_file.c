@@ -268,6 +268,8 @@ static ssize_t tcp_to_pipe(struct conn *c, int fd, int pipe_fd, size_t len, unsi
 	n = sys_call6(SYS_splice, fd, 0, pipe_fd, 0, (long)(len < cap ? len : cap), flags | SPLICE_F_NONBLOCK);
 	if (n > 0)
 		plain_add(&c->rx.tcp_bytes, (uint64_t)n, lane_is_alone(load_relaxed(&c->shared)));
+	else if (n < 0)
+		conn_kernel_told(c, (int)-n);
 	return n;
 }
 
@@ -375,6 +377,8 @@ static ssize_t splice_tcp(int pipe_fd, struct conn *c, int fd, size_t len, unsig
 		n = sys_call6(SYS_splice, pipe_fd, 0, fd, 0, (long)len, flags | SPLICE_F_NONBLOCK);
 		if (n > 0)
 			plain_add(&c->tx.tcp_bytes, (uint64_t)n, lane_is_alone(load_relaxed(&c->shared)));
+		else if (n < 0)
+			conn_kernel_told(c, (int)-n);
 		switch_announce_after(c, n);
 	}
 	lane_unlock(&c->tx.lock);

@@ -81,6 +81,8 @@ static ssize_t take_tcp(struct conn *c, int fd, const struct iov_walk *w, size_t
 	}
 	if (n > 0 && !(flags & PLAIN_NO_BYTES))
 		plain_add(&c->rx.tcp_bytes, (uint64_t)n, lane_is_alone(load_relaxed(&c->shared)));
+	else if (n < 0)
+		conn_kernel_told(c, (int)-n);
 	return n;
 }
 

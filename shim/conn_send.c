@@ -43,6 +43,8 @@ static ssize_t give_tcp(struct conn *c, int fd, const struct iov_walk *w, int fl
 	n = sys_call3(SYS_sendmsg, fd, &local, flags | MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (n > 0)
 		plain_add(&c->tx.tcp_bytes, (uint64_t)n, lane_is_alone(load_relaxed(&c->shared)));
+	else if (n < 0)
+		conn_kernel_told(c, (int)-n);
 	return n;
 }
 

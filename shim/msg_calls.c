@@ -105,7 +105,7 @@ static ssize_t plain_sendmmsg(struct conn *c, int fd, enum plain_pass pass, stru
 
 	for (int i = 0; i < sent; i++)
 		bytes += msgs[i].msg_len;
-	plain_tx_leave(c, fd, pass, bytes);
+	plain_tx_leave(c, fd, pass, sent < 0 ? sent : bytes);
 	return sent;
 }
 
@@ -231,7 +231,7 @@ static ssize_t plain_recvmmsg(struct conn *c, int fd, enum plain_pass pass, stru
 
 	for (int i = 0; i < got; i++)
 		bytes += msgs[i].msg_len;
-	bytes = plain_rx_leave(c, fd, pass, bytes, flags);
+	bytes = plain_rx_leave(c, fd, pass, got < 0 ? got : bytes, flags);
 	return bytes < 0 ? -1 : got;
 }
 

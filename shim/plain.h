@@ -106,7 +106,11 @@ static inline ssize_t plain_end(struct conn *c, ssize_t n)
 {
 	int err;
 
-	if (likely(n != 0) || likely(!load_relaxed(&c->rx.pending_errno)))
+	if (likely(n > 0))
+		return n;
+	if (n < 0)
+		conn_kernel_told(c, errno);
+	if (n < 0 || likely(!load_relaxed(&c->rx.pending_errno)))
 		return n;
 	err = exchange(&c->rx.pending_errno, 0);
 	if (!err)
@@ -133,6 +137,8 @@ static inline enum plain_pass plain_tx_enter(struct conn *c)
 
 static inline ssize_t plain_tx_leave(struct conn *c, int fd, enum plain_pass pass, ssize_t n)
 {
+	if (unlikely(n < 0))
+		conn_kernel_told(c, errno);
 	plain_leave(c, fd, pass, n, &c->tx.in_calls, &c->tx.tcp_bytes, &c->tx.calls);
 	return n;
 }

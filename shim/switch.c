@@ -205,8 +205,10 @@ int switch_finish_frame(struct conn *c, int fd)
 		return 0;
 	frame_make(frame, FRAME_SWITCH, c->nonce, c->peer_nonce, c->tx.announced_pos);
 	n = write_frame(fd, frame + c->tx.rest_done, FRAME_SIZE - c->tx.rest_done);
-	if (n < 0)
+	if (n < 0) {
+		conn_kernel_told(c, (int)-n);
 		return (int)n;
+	}
 	c->tx.rest_done += (uint8_t)n;
 	if (c->tx.rest_done < FRAME_SIZE)
 		return -EAGAIN;

@@ -94,6 +94,29 @@ static void reset_that_came_after_the_kernel_was_asked_is_told_whole(void **stat
 	bench_close(&b);
 }
 
+/* b receives by the ring and sends by TCP: what the kernel has told the one is not told the other again. */
+static void reset_that_tcp_has_told_is_not_told_by_the_ring(void **state)
+{
+	struct linger zero = { .l_onoff = 1 };
+	struct bench b = bench_open();
+	char got[8];
+
+	bench_link(&b);
+	for (int i = 0; i < 8 && !conn_tx_on_ring(b.a); i++) {
+		assert_sends(b.a, b.a_fd, "x");
+		assert_receives(b.b, b.b_fd, "x");
+		assert_nothing(b.a, b.a_fd);
+	}
+	assert_true(conn_tx_on_ring(b.a) && !conn_tx_on_ring(b.b));
+	assert_sends(b.a, b.a_fd, "last");
+	assert_int_equal(setsockopt(b.a_fd, SOL_SOCKET, SO_LINGER, &zero, sizeof(zero)), 0);
+	bench_close_a(&b);
+	assert_receives(b.b, b.b_fd, "last");
+	assert_int_equal(conn_send(b.b, b.b_fd, "x", 1, MSG_NOSIGNAL), -ECONNRESET);
+	assert_int_equal(conn_recv(b.b, b.b_fd, got, sizeof(got), 0), 0);
+	bench_close(&b);
+}
+
 static void close_before_the_frame_was_read_is_a_reset_if_bytes_follow_it(void **state)
 {
 	struct bench b = bench_open();
@@ -355,6 +378,7 @@ int main(void)
 		cmocka_unit_test(close_leaves_the_tail_to_the_reader),
 		cmocka_unit_test(close_with_bytes_unread_is_a_reset),
 		cmocka_unit_test(reset_that_came_after_the_kernel_was_asked_is_told_whole),
+		cmocka_unit_test(reset_that_tcp_has_told_is_not_told_by_the_ring),
 		cmocka_unit_test(close_before_the_frame_was_read_is_a_reset_if_bytes_follow_it),
 		cmocka_unit_test(send_after_the_peers_close_succeeds_once),
 		cmocka_unit_test(urgent_byte_to_a_peer_that_is_gone_is_a_broken_pipe),

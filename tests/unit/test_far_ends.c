@@ -138,12 +138,18 @@ static void what_is_left_unread_makes_a_reset(void **state)
 	bench_close_far(&b);
 }
 
-static void a_close_that_is_to_reset_tells_no_end(void **state)
+static void close_resets(int fd)
 {
 	struct linger zero = { .l_onoff = 1 };
+
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &zero, sizeof(zero)), 0);
+}
+
+static void a_close_that_is_to_reset_tells_no_end(void **state)
+{
 	struct bench b = open_switched();
 
-	assert_int_equal(setsockopt(b.a_fd, SOL_SOCKET, SO_LINGER, &zero, sizeof(zero)), 0);
+	close_resets(b.a_fd);
 	bench_close_a(&b);
 	assert_int_equal(end_of(b.b, b.b_fd), -ECONNRESET);
 	bench_close_far(&b);
@@ -186,26 +192,37 @@ static ssize_t plain_recv(struct conn *c, int fd, char *buf, size_t len)
 	return plain_rx_leave(c, fd, pass, recv(fd, buf, len, 0), 0);
 }
 
+/* With bytes of a's under way; b's lane stays on TCP. */
+static void lose_link(struct bench *b)
+{
+	conn_pin(b->b, REASON_COUNT_MISMATCH);
+	assert_int_equal(end_of(b->a, b->a_fd), -EAGAIN);
+	conn_pin(b->a, REASON_COUNT_MISMATCH);
+	fake.by_hand = true;
+	assert_sends(b->a, b->a_fd, "lost");
+	fake_fail(engine_of(&b->a->link)->qp, IBV_WC_RETRY_EXC_ERR);
+	fake.by_hand = false;
+	fake_settle();
+}
+
+static void judge(struct bench *b)
+{
+	options.patience_ms = 0;
+	far_pump(b->a, VERBS_RUNG);
+	conn_pump_far(b->a, 0);
+	conn_frames_try(b->a, b->a_fd);
+	options.patience_ms = 1000;
+}
+
 /* What had come by TCP is still read; then there is no end. */
 static void a_lane_that_stays_on_tcp_sees_the_reset_of_the_other(void **state)
 {
 	struct bench b = open_half_switched();
 	char got[8];
 
-	conn_pin(b.b, REASON_COUNT_MISMATCH);
-	assert_int_equal(end_of(b.a, b.a_fd), -EAGAIN);
-	conn_pin(b.a, REASON_COUNT_MISMATCH);
+	lose_link(&b);
 	assert_int_equal(send(b.b_fd, "last", 4, 0), 4);
-	fake.by_hand = true;
-	assert_sends(b.a, b.a_fd, "lost");
-	fake_fail(engine_of(&b.a->link)->qp, IBV_WC_RETRY_EXC_ERR);
-	fake.by_hand = false;
-	fake_settle();
-	options.patience_ms = 0;
-	far_pump(b.a, VERBS_RUNG);
-	conn_pump_far(b.a, 0);
-	conn_frames_try(b.a, b.a_fd);
-	options.patience_ms = 1000;
+	judge(&b);
 	assert_int_equal(plain_recv(b.a, b.a_fd, got, sizeof(got)), 4);
 	errno = 0;
 	assert_int_equal(plain_recv(b.a, b.a_fd, got, sizeof(got)), -1);
@@ -218,19 +235,58 @@ static void a_lane_that_stays_on_tcp_sees_the_reset_of_the_other(void **state)
 /* Told by a send, a reset is not told by a receive again. */
 static void a_reset_is_told_once(void **state)
 {
-	struct linger zero = { .l_onoff = 1 };
 	struct bench b = open_switched();
 	ssize_t n = 1;
 
-	assert_int_equal(setsockopt(b.a_fd, SOL_SOCKET, SO_LINGER, &zero, sizeof(zero)), 0);
+	close_resets(b.a_fd);
 	bench_close_a(&b);
 	/* The device may be slower than the kernel. */
-	for (int i = 0; i < 4 && n > 0; i++) {
-		far_pump(b.b, VERBS_RUNG);
+	for (int i = 0; i < 4 && n > 0; i++, far_pump(b.b, VERBS_RUNG))
 		n = conn_send(b.b, b.b_fd, "x", 1, MSG_NOSIGNAL);
-	}
 	assert_int_equal(n, -ECONNRESET);
 	assert_int_equal(end_of(b.b, b.b_fd), 0);
+	bench_close_far(&b);
+}
+
+/* By a send on a lane that is still on TCP, too, whichever way it goes. */
+static void a_reset_that_tcp_tells_is_told_once(void **state)
+{
+	for (int pinned = 0; pinned < 2; pinned++) {
+		struct bench b = open_half_switched();
+
+		if (pinned)
+			conn_pin(b.b, REASON_COUNT_MISMATCH);
+		assert_sends(b.a, b.a_fd, "last");
+		close_resets(b.a_fd);
+		bench_close_a(&b);
+		assert_gets(b.b, b.b_fd, "last");
+		if (pinned) {
+			assert_int_equal(plain_tx_enter(b.b), PASS_COUNT);
+			assert_int_equal(plain_tx_leave(b.b, b.b_fd, PASS_COUNT, send(b.b_fd, "x", 1, MSG_NOSIGNAL)), -1);
+			assert_int_equal(errno, ECONNRESET);
+		} else {
+			assert_int_equal(conn_send(b.b, b.b_fd, "x", 1, MSG_NOSIGNAL), -ECONNRESET);
+		}
+		assert_int_equal(end_of(b.b, b.b_fd), 0);
+		bench_close_far(&b);
+	}
+}
+
+/* a sends by a ring, which is lost, and receives by TCP: what the kernel tells of it and what we do is one reset. */
+static void a_lost_link_is_no_second_reset(void **state)
+{
+	struct bench b = open_half_switched();
+	char got[8];
+
+	lose_link(&b);
+	/* As the kernel of a peer that is killed with bytes unread. */
+	close_resets(b.b_fd);
+	bench_close_b(&b);
+	assert_int_equal(plain_recv(b.a, b.a_fd, got, sizeof(got)), -1);
+	assert_int_equal(errno, ECONNRESET);
+	judge(&b);
+	assert_true(load_relaxed(&b.a->link_judged));
+	assert_int_equal(plain_recv(b.a, b.a_fd, got, sizeof(got)), 0);
 	bench_close_far(&b);
 }
 
@@ -525,6 +581,8 @@ int main(void)
 		cmocka_unit_test(a_lane_on_tcp_is_reset_with_the_other),
 		cmocka_unit_test(a_lane_that_stays_on_tcp_sees_the_reset_of_the_other),
 		cmocka_unit_test(a_reset_is_told_once),
+		cmocka_unit_test(a_reset_that_tcp_tells_is_told_once),
+		cmocka_unit_test(a_lost_link_is_no_second_reset),
 		cmocka_unit_test(who_wants_nothing_more_is_told_no_end),
 		cmocka_unit_test(nothing_goes_behind_an_end),
 		cmocka_unit_test(a_child_without_the_link_resets_nobody),
