@@ -98,6 +98,13 @@ static inline void plain_leave(struct conn *c, int fd, enum plain_pass pass, ssi
 		conn_tell_stats(c, fd);
 }
 
+/* What the kernel has told matters where a ring could tell it again. */
+static inline void plain_failed(struct conn *c)
+{
+	if (unlikely(load_relaxed(&c->linked)))
+		conn_kernel_told(c, errno);
+}
+
 /*
  * A call on a lane that stays on TCP has come to the end of the stream, as the libc call. If the end is one that we made, because the other
  * lane was lost, it is the reset that it stands for.
@@ -109,7 +116,7 @@ static inline ssize_t plain_end(struct conn *c, ssize_t n)
 	if (likely(n > 0))
 		return n;
 	if (n < 0)
-		conn_kernel_told(c, errno);
+		plain_failed(c);
 	if (n < 0 || likely(!load_relaxed(&c->rx.pending_errno)))
 		return n;
 	err = exchange(&c->rx.pending_errno, 0);
@@ -138,7 +145,7 @@ static inline enum plain_pass plain_tx_enter(struct conn *c)
 static inline ssize_t plain_tx_leave(struct conn *c, int fd, enum plain_pass pass, ssize_t n)
 {
 	if (unlikely(n < 0))
-		conn_kernel_told(c, errno);
+		plain_failed(c);
 	plain_leave(c, fd, pass, n, &c->tx.in_calls, &c->tx.tcp_bytes, &c->tx.calls);
 	return n;
 }
