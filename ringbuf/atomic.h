@@ -76,4 +76,10 @@ static inline void cpu_relax(void)
 #endif
 }
 
+static inline void cpu_relax_times(uint32_t pauses)
+{
+	while (pauses--)
+		cpu_relax();
+}
+
 #endif

@@ -113,12 +113,6 @@ int ring_tx_refresh(struct ring_tx *tx)
 	return 0;
 }
 
-static void relax(uint32_t pauses)
-{
-	while (pauses--)
-		cpu_relax();
-}
-
 ssize_t ring_tx_room_soon(struct ring_tx *tx, size_t want)
 {
 	ssize_t room = ring_tx_room(tx, want), enough = (ssize_t)((tx->mask + 1) >> 2);
@@ -131,12 +125,12 @@ ssize_t ring_tx_room_soon(struct ring_tx *tx, size_t want)
 		if (tx->bells.far || tx->moves >> TAIL_POS_BITS & 1)
 			break;
 		head = tx->head_seen;
-		relax(RING_ROOM_PAUSES);
+		cpu_relax_times(RING_ROOM_PAUSES);
 		if (unlikely(ring_tx_refresh(tx) < 0))
 			return -EPROTO;
 		if (tx->head_seen == head)
 			break;
-		room = (ssize_t)(tx->end_pos - tx->tail_pos);
+		room = (ssize_t)ring_tx_known(tx);
 	}
 	return room;
 }
@@ -190,7 +184,7 @@ static ssize_t rx_avail_behind(struct ring_rx *rx)
 	uint32_t pauses = rx->pauses;
 	ssize_t avail;
 
-	relax(pauses);
+	cpu_relax_times(pauses);
 	avail = ring_rx_avail(rx);
 	if (avail < 4 * (ssize_t)pauses)
 		rx->pauses = RING_RELAX;

@@ -525,8 +525,7 @@ static inline int ring_rx_pauses(const struct ring_rx *rx)
 
 static inline void ring_rx_relax(const struct ring_rx *rx)
 {
-	for (int left = ring_rx_pauses(rx); left; left--)
-		cpu_relax();
+	cpu_relax_times((uint32_t)ring_rx_pauses(rx));
 }
 
 /*

@@ -56,8 +56,7 @@ static bool has_room(void *arg)
 	conn_pump(c, VERBS_EMPTY);
 	if (ring_tx_room_now(&c->link.tx) >= ring_tx_low_water(&c->link.tx, STEP_WORTH_BYTES) || conn_tx_attention(c))
 		return true;
-	for (int left = TAKEN_PAUSES; left; left--)
-		cpu_relax();
+	cpu_relax_times(TAKEN_PAUSES);
 	return false;
 }
 

@@ -75,13 +75,11 @@ static void what_is_being_read_is_not_overwritten(void **state)
 	far_close(p);
 }
 
-/* Bytes that were fetched are written once more when the sender returns: not over newer ones. */
-static void what_was_fetched_is_not_granted_before_it_is_announced(void **state)
+/* Twenty messages are sent; what was announced is taken, and its number returned. The rest is fetched, as far as reads have landed. */
+static size_t take_some_and_fetch(struct far_pair *p)
 {
-	struct far_pair *p = far_open(FAR_RING_BYTES);
 	size_t got;
 
-	fake.by_hand = true;
 	for (int i = 0; i < 20; i++)
 		far_put(&p->a, 8);
 	fake_settle();
@@ -90,6 +88,17 @@ static void what_was_fetched_is_not_granted_before_it_is_announced(void **state)
 	fake_settle();
 	verbs->pump(&p->b, VERBS_RUNG);
 	fake_settle();
+	return got;
+}
+
+/* Bytes that were fetched are written once more when the sender returns: not over newer ones. */
+static void what_was_fetched_is_not_granted_before_it_is_announced(void **state)
+{
+	struct far_pair *p = far_open(FAR_RING_BYTES);
+	size_t got;
+
+	fake.by_hand = true;
+	got = take_some_and_fetch(p);
 	got += far_take(&p->b, 4096);
 	assert_int_equal(got, 160);
 	/* Something goes back, and tells no more than what was announced. */
@@ -152,14 +161,7 @@ static void a_head_behind_what_is_being_read_is_told_after_it(void **state)
 
 	fake.by_hand = true;
 	fake.late_reads = true;
-	for (int i = 0; i < 20; i++)
-		far_put(&p->a, 8);
-	fake_settle();
-	got = far_take(&p->b, 4096);
-	verbs->pump(&p->b, VERBS_ARM);
-	fake_settle();
-	verbs->pump(&p->b, VERBS_RUNG);
-	fake_settle();
+	got = take_some_and_fetch(p);
 	for (n = 1; n; sent += n) {
 		n = far_put(&p->a, 500);
 		verbs->pump(&p->a, VERBS_LEAVE);
