@@ -4,33 +4,24 @@
  * was not handed out. Input: descriptors to attach, room, descriptors expected, then the packet.
  */
 #include <fcntl.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "shim/nego_link.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/support/rendezvous.h"
 
-enum { MAX_FDS = 12 };
+enum { MAX_FDS = RENDEZVOUS_FDS };
 
-static size_t send_packet(int link, int what, const uint8_t *data, size_t size, size_t nr)
+static bool send_packet(int link, int what, const uint8_t *data, size_t size, size_t nr)
 {
-	char control[CMSG_SPACE(MAX_FDS * sizeof(int))] __attribute__((aligned(8))) = { 0 };
-	struct iovec iov = { .iov_base = (void *)(uintptr_t)data, .iov_len = size };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
 	int fds[MAX_FDS];
 
-	if (nr) {
-		for (size_t i = 0; i < nr; i++)
-			fds[i] = what;
-		m.msg_control = control;
-		m.msg_controllen = CMSG_SPACE(nr * sizeof(int));
-		CMSG_FIRSTHDR(&m)->cmsg_level = SOL_SOCKET;
-		CMSG_FIRSTHDR(&m)->cmsg_type = SCM_RIGHTS;
-		CMSG_FIRSTHDR(&m)->cmsg_len = CMSG_LEN(nr * sizeof(int));
-		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), fds, nr * sizeof(int));
-	}
-	return sendmsg(link, &m, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+	for (size_t i = 0; i < nr; i++)
+		fds[i] = what;
+	return rendezvous_send(link, data, size, fds, nr) >= 0;
 }
 
 /* The lowest free number tells whether anything was left open. */

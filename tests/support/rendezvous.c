@@ -40,7 +40,7 @@ int rendezvous_listen(const struct nego_tuple *tuple)
 
 ssize_t rendezvous_send(int link, const void *buf, size_t len, const int *fds, size_t nr)
 {
-	char control[CMSG_SPACE(8 * sizeof(int))] __attribute__((aligned(8))) = { 0 };
+	char control[CMSG_SPACE(RENDEZVOUS_FDS * sizeof(int))] __attribute__((aligned(8))) = { 0 };
 	struct iovec iov = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
 

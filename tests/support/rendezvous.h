@@ -13,7 +13,8 @@
 int rendezvous_dial(const struct nego_tuple *tuple);
 /* An offer under that name, non-blocking, or -1. */
 int rendezvous_listen(const struct nego_tuple *tuple);
-/* A message with `nr` descriptors, at most 8; as sendmsg(). */
+#define RENDEZVOUS_FDS 12
+/* A message with `nr` descriptors, at most RENDEZVOUS_FDS; as sendmsg(). */
 ssize_t rendezvous_send(int link, const void *buf, size_t len, const int *fds, size_t nr);
 
 #endif

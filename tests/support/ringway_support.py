@@ -1,10 +1,28 @@
 # SPDX-License-Identifier: MIT
-"""What tests of several directories need: an environment for the preload, its summary, and "does that thread sleep?"."""
+"""What tests of several directories need: an environment for the preload, its summary, children that end with us, and "does that thread sleep?"."""
+import ctypes
 import json
 import os
+import signal
 import time
 
+PR_SET_PDEATHSIG = 1
 READ_SYSCALLS = (0, 45, 47, 63, 207, 212)  # read, recvfrom, recvmsg: x86-64, then aarch64
+_libc = ctypes.CDLL(None)
+
+
+class Failed(Exception):
+    """A test has failed; the text says what was wrong."""
+
+
+def check(good, text):
+    if not good:
+        raise Failed(text)
+
+
+def die_with_parent():
+    """For preexec_fn: a test that is killed leaves no process behind."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def clean_env():

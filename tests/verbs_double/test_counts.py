@@ -1,37 +1,24 @@
 # SPDX-License-Identifier: MIT
 """What a message costs that goes between hosts: a plain program under the preload, over the double, and its summary."""
-import ctypes
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / 'support'))
-from ringway_support import preload_env, read_summary  # noqa: E402
+from ringway_support import Failed, check, die_with_parent, preload_env, read_summary  # noqa: E402
 
 COUNTS, SHIM, DOUBLE = (os.environ[name] for name in ('RINGWAY_COUNTS', 'RINGWAY_SHIM', 'VERBS_DOUBLE_DIR'))
-PR_SET_PDEATHSIG = 1
 SECONDS = 60  # of one talk; the program ends by itself before that
 RING = 256 << 10
 WARM_UP = 50
 SLACK = WARM_UP + 32  # what the rendezvous, the switch and the end take, too
-libc = ctypes.CDLL(None)
-
-
-class Failed(Exception):
-    pass
-
-
-def check(condition, text):
-    if not condition:
-        raise Failed(text)
 
 
 def start(env, *words):
     return subprocess.Popen([COUNTS, *map(str, words)], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-                            preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL))
+                            preexec_fn=die_with_parent)
 
 
 def talk(mode, count, size, device='', **options):

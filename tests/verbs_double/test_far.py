@@ -1,28 +1,19 @@
 # SPDX-License-Identifier: MIT
 """The verbs engine between two processes over the double: the program that tests it in the guests (tests/vm/far.c), and what a device can do to it."""
-import ctypes
 import json
 import os
-import signal
+import pathlib
 import subprocess
 import sys
 import tempfile
 import threading
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / 'support'))
+from ringway_support import Failed, check, die_with_parent  # noqa: E402
+
 FAR, ENGINE, DOUBLE = (os.environ[name] for name in ('RINGWAY_FAR', 'RINGWAY_ENGINE', 'VERBS_DOUBLE_DIR'))
 SECONDS = 50  # of the whole test
-PR_SET_PDEATHSIG = 1
 RING = 256 << 10
-libc = ctypes.CDLL(None)
-
-
-class Failed(Exception):
-    pass
-
-
-def check(condition, text):
-    if not condition:
-        raise Failed(text)
 
 
 class End:
@@ -32,7 +23,7 @@ class End:
     def __init__(self, *words, double='', **more):
         env = {**os.environ, 'LD_LIBRARY_PATH': DOUBLE, 'VERBS_DOUBLE': double}
         self.child = subprocess.Popen([FAR, ENGINE, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env, text=True,
-                                      preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL), **more)
+                                      preexec_fn=die_with_parent, **more)
         End.all.append(self)
         self.lines = []
 
