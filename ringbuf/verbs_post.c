@@ -258,9 +258,10 @@ static void post_fetch_of_tail(struct verbs_link *v, struct verbs_batch *b)
 
 void verbs_post_fetch(struct verbs_link *v)
 {
-	struct verbs_batch b = { .nr = 0 };
+	struct verbs_batch b;
 	uint64_t pos = verbs_tail(v);
 
+	b.nr = 0;
 	if (slots_free(v) < 2) {
 		v->fetching = false;
 		v->held = true;
@@ -282,10 +283,11 @@ void verbs_post_fetch(struct verbs_link *v)
 
 void verbs_post(struct verbs_link *v, unsigned asked, bool fetch)
 {
-	struct verbs_batch b = { .nr = 0 };
+	struct verbs_batch b;
 	enum verbs_tag tag = TAG_PLAIN;
 	bool hold;
 
+	b.nr = 0;
 	if (v->memory_due)
 		post_memory(v, &b);
 	look_at_words(v, asked);

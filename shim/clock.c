@@ -49,3 +49,17 @@ uint64_t coarse_ns(void)
 {
 	return (uint64_t)ns_of(CLOCK_MONOTONIC_COARSE);
 }
+
+uint64_t clock_counter(void)
+{
+	uint64_t now = 0;
+
+	if (clock_counter_lost())
+		return 0;
+#if defined(__x86_64__)
+	now = __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(now));
+#endif
+	return now;
+}

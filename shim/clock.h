@@ -18,6 +18,17 @@ void clock_use(int (*libc_clock)(clockid_t id, struct timespec *t));
 int64_t now_ns(void);
 uint64_t coarse_ns(void);
 
+/*
+ * The processor's counter, for what comes with each message: where the kernel has no good clock, telling the time is a system call and more. Of an unknown
+ * rate, and not the same on each processor; 0 where it may not be read. CLOCK_COUNTER_BRIEF is some ten microseconds of those that there are.
+ */
+uint64_t clock_counter(void);
+#if defined(__x86_64__)
+#define CLOCK_COUNTER_BRIEF (1 << 16)
+#else
+#define CLOCK_COUNTER_BRIEF (1 << 10)
+#endif
+
 /* From now on reading the processor's counter is punished, and libc reads it in the process to tell the time: the kernel is asked. */
 void clock_lose_counter(void);
 bool clock_counter_lost(void);

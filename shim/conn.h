@@ -123,7 +123,7 @@ struct conn {
 	_Atomic int32_t link_dead;	/* -errno of a far link that has died, see conn_far.h */
 	_Atomic int64_t link_died_at;
 	_Atomic uint8_t link_judged;	/* what that means has been told */
-	int64_t heard_at;		/* by a send, of what a far peer says; tx lock */
+	uint64_t heard_at;		/* clock_counter() of the last send to a far peer; tx lock */
 	int64_t dead_send_at;		/* the first send after its death; tx lock */
 	_Atomic uint8_t shared;		/* more than one process has held it: locks and counts are atomic from now on */
 	_Atomic uint8_t reason;		/* enum reason: why it is on TCP; REASON_NONE while nothing speaks against a ring */

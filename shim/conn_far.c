@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include "ringbuf/sys.h"
+#include "shim/clock.h"
 #include "shim/conn_end.h"
 #include "shim/conn_fin.h"
 #include "shim/conn_lock.h"
@@ -21,9 +22,6 @@
 #include "shim/ready.h"
 #include "shim/summary.h"
 #include "shim/wait.h"
-
-/* A quiet connection's sender asks first whether there still is a receiver. */
-#define FRESH_NS 20000
 
 static void note_death(struct conn *c, int err)
 {
@@ -161,18 +159,26 @@ static bool kernel_says(int fd, short end)
 	return sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0;
 }
 
+/* A quiet connection's sender asks first whether there still is a receiver; a stream, or an answer, has just heard of it. */
+static void hear_before_send(struct conn *c)
+{
+	uint64_t now = clock_counter();
+
+	if (!now || now - c->heard_at > CLOCK_COUNTER_BRIEF)
+		conn_pump_far(c, 0);
+	c->heard_at = now;
+}
+
 int conn_far_check(struct conn *c, int fd)
 {
-	int64_t now = now_ns();
+	int64_t now;
 
 	if (conn_far_fd(c) < 0)
 		return -ECONNRESET;
-	/* What the peer has said since: a stream, or an answer, has just heard of it. */
-	if (now - c->heard_at > FRESH_NS)
-		conn_pump_far(c, 0);
-	c->heard_at = now;
+	hear_before_send(c);
 	if (likely(!conn_far_is_dead(c)))
 		return 0;
+	now = now_ns();
 	if (!c->dead_send_at)
 		c->dead_send_at = now;
 	if (load_relaxed(&c->tx.state) == TX_RING) {

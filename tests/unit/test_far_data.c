@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "shim/clock.h"
 #include "shim/conn_end.h"
 #include "shim/conn_far.h"
 #include "shim/options.h"
@@ -63,6 +64,37 @@ static void quiet_ping_pong_is_one_request_and_one_doorbell_a_message(void **sta
 	assert_int_equal(now.credits, was.credits);
 	assert_int_equal(now.arms, was.arms);
 	assert_int_equal(now.fetches, was.fetches);
+	bench_close_far(&b);
+}
+
+static unsigned clock_reads;
+
+static int counting_clock(clockid_t id, struct timespec *t)
+{
+	clock_reads++;
+	return clock_gettime(id, t);
+}
+
+/* Where the kernel has no good clock, that is a system call and more: not with each message, nor with each look at a lane that is empty or full. */
+static void no_message_asks_for_the_time(void **state)
+{
+	struct bench b = open_far();
+	char got[64];
+
+	clock_use(counting_clock);
+	for (int i = 0; i < 300; i++) {
+		assert_int_equal(conn_send(b.a, b.a_fd, "question", 8, 0), 8);
+		assert_int_equal(conn_recv(b.b, b.b_fd, got, sizeof(got), 0), 8);
+		assert_nothing(b.b, b.b_fd);
+	}
+	while (conn_send(b.a, b.a_fd, chunk, CHUNK, 0) > 0)
+		;
+	for (int i = 0; i < 300; i++)
+		assert_int_equal(conn_send(b.a, b.a_fd, chunk, CHUNK, 0), -EAGAIN);
+	assert_int_equal(clock_reads, 0);
+	clock_use(clock_gettime);
+	while (conn_recv(b.b, b.b_fd, chunk, CHUNK, 0) > 0)
+		;
 	bench_close_far(&b);
 }
 
@@ -418,6 +450,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(quiet_ping_pong_is_one_request_and_one_doorbell_a_message),
+		cmocka_unit_test(no_message_asks_for_the_time),
 		cmocka_unit_test(saturated_small_messages_share_requests),
 		cmocka_unit_test(a_stream_is_large_requests_and_two_credits_a_ring),
 		cmocka_unit_test(a_send_that_finds_the_socket_full_costs_no_request),
