@@ -6,34 +6,19 @@
 
 #include "shim/fdtab.h"
 #include "shim/guard.h"
+#include "shim/pinned.h"
 #include "shim/plain.h"
 #include "shim/real.h"
 
 static inline struct conn *conn_of(int fd)
 {
-	if (likely(load_relaxed(&guard_state) == GUARD_READY))
+	if (guard_is_clear())
 		return fdtab_get(fd);
 	if (!guard_ready())
 		return NULL;
 	guard_test_cancel();
 	return fdtab_get(fd);
 }
-
-/*
- * Pinned connections pay for every call and gain nothing, so their way is in the wrapper itself, and what the others need is kept out of
- * line (NOINLINE): a wrapper that must save registers for it costs as much again.
- */
-#define NOINLINE __attribute__((noinline))
-#define RETURN_IF_PINNED(c, fd, lane, counts, call) \
-	do { \
-		if (likely(load_relaxed(&(c)->lane.mode) == MODE_PINNED)) { \
-			ssize_t n_ = (call); \
-			if (n_ > 0 && (counts) && \
-			    unlikely(plain_count(&(c)->lane.tcp_bytes, (uint64_t)n_, lane_is_alone(load_relaxed(&(c)->shared))))) \
-				conn_tell_stats(c, fd); \
-			return plain_end(c, n_); \
-		} \
-	} while (0)
 
 /* On a ring, and with flags that leave it there: all that remains to be done is the call on the connection. */
 #define LANE_IS_BUSY(c, lane, flags) \

@@ -57,8 +57,16 @@ bool fdtab_install(int fd, struct conn *conn)
 		return false;
 	note_used(fd);
 	store_release(&fdtab.others[fd], FD_MARK_NONE);
-	store_release(&fdtab.conns[fd], conn); /* pairs with fdtab_get() */
+	store_release(&fdtab.conns[fd], (uintptr_t)conn); /* pairs with fdtab_word() */
 	return true;
+}
+
+void fdtab_set_pinned(int fd, struct conn *conn)
+{
+	uintptr_t word = (uintptr_t)conn;
+
+	if ((unsigned int)fd < fdtab.nr)
+		compare_exchange(&fdtab.conns[fd], &word, word | FD_PINNED);
 }
 
 static bool install_other(int fd, uintptr_t word)
@@ -92,7 +100,7 @@ struct conn *fdtab_remove(int fd)
 {
 	if (!fdtab_get(fd))
 		return NULL;
-	return exchange(&fdtab.conns[fd], NULL);
+	return (struct conn *)(exchange(&fdtab.conns[fd], 0) & ~FD_PINNED);
 }
 
 struct epoll_set *fdtab_remove_epoll(int fd)

@@ -19,6 +19,12 @@ struct epoll_set;
 
 #define FDTAB_MAX (1u << 20)
 
+/*
+ * The lowest bit of a connection's entry: both its lanes are on TCP for good, and it has never had a link. Nothing ends that but the record's end, so a
+ * data call that finds it need not look at the record before it goes to the kernel. A claim as well: an entry without it may be pinned.
+ */
+#define FD_PINNED ((uintptr_t)1)
+
 enum fd_mark {
 	FD_MARK_NONE = 0,
 	FD_MARK_HIDDEN = 1, /* one of ours, own_fd.h: the program sees a closed number; the rest is its holder */
@@ -32,7 +38,7 @@ enum fd_mark {
 /* Not for use outside fdtab.[hc]: here because the look-up is inline. nr is 0 until the table is mapped. */
 extern struct fdtab {
 	uint32_t nr;
-	_Atomic(struct conn *) * conns;
+	_Atomic uintptr_t *conns; /* with FD_PINNED */
 	_Atomic uintptr_t *others;
 	_Atomic uint32_t end; /* one more than the program's highest number ever entered */
 	_Atomic uint32_t hidden_first, hidden_end; /* the hidden ones, which sit far above */
@@ -42,6 +48,8 @@ int fdtab_init(void);
 
 /* Both return false where fd is beyond the table: the caller leaves that number to the kernel. */
 bool fdtab_install(int fd, struct conn *conn);
+/* The connection, if it is still fd's, is pinned. The caller holds it, so that the record is not another's by now. */
+void fdtab_set_pinned(int fd, struct conn *conn);
 bool fdtab_install_epoll(int fd, struct epoll_set *set);
 bool fdtab_install_hidden(int fd, int *holder);
 
@@ -61,11 +69,17 @@ int fdtab_next_hidden(unsigned int from);
 
 #pragma GCC visibility pop
 
+/* For who knows that fd is in the table. */
+static inline uintptr_t fdtab_word(uint32_t fd)
+{
+	return load_acquire(&fdtab.conns[fd]); /* pairs with fdtab_install() */
+}
+
 static inline struct conn *fdtab_get(int fd)
 {
 	if (unlikely((unsigned int)fd >= fdtab.nr))
 		return NULL;
-	return load_acquire(&fdtab.conns[fd]); /* pairs with fdtab_install() */
+	return (struct conn *)(fdtab_word((uint32_t)fd) & ~FD_PINNED);
 }
 
 static inline uintptr_t fdtab_other(int fd)

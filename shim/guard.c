@@ -5,13 +5,21 @@
 #include "ringbuf/sys.h"
 #include "shim/inherit.h"
 
-_Atomic int guard_state;
+_Atomic int64_t guard_state;
 __thread int guard_vfork_depth __attribute__((tls_model("initial-exec")));
 
 void guard_open(void)
 {
 	guard_vfork_depth = 0;
 	store_release(&guard_state, GUARD_READY);
+}
+
+void guard_note_cancel(void)
+{
+	int64_t state = load_relaxed(&guard_state);
+
+	while (!guard_has_cancelled(state) && !compare_exchange(&guard_state, &state, state + GUARD_CANCEL))
+		;
 }
 
 bool guard_in_child(void)

@@ -11,8 +11,17 @@
 
 ssize_t __read_chk(int fd, void *buf, size_t len, size_t size);
 
-static NOINLINE ssize_t read_unpinned(int fd, void *buf, size_t len, struct conn *c)
+static NOINLINE ssize_t read_pinned(int fd, void *buf, size_t len)
 {
+	return pinned_received(fd, real_read(fd, buf, len));
+}
+
+static NOINLINE ssize_t read_slow(int fd, void *buf, size_t len)
+{
+	struct conn *c = conn_of(fd);
+
+	if (unlikely(!c))
+		return real_read(fd, buf, len);
 	RETURN_IF_PLAIN_RX(c, fd, 0, real_read(fd, buf, len));
 	/* Looked at before it is cut to what a call can move; with recv() it is the other way round. */
 	if (user_range_beyond(buf, len))
@@ -22,28 +31,33 @@ static NOINLINE ssize_t read_unpinned(int fd, void *buf, size_t len, struct conn
 
 EXPORT ssize_t read(int fd, void *buf, size_t len)
 {
-	struct conn *c = conn_of(fd);
+	uintptr_t word;
 
-	if (likely(!c))
-		return real_read(fd, buf, len);
-	RETURN_IF_PINNED(c, fd, rx, true, real_read(fd, buf, len));
-	return read_unpinned(fd, buf, len, c);
+	RETURN_IF_KERNELS(word, fd, real_read(fd, buf, len), read_pinned(fd, buf, len), read_slow(fd, buf, len));
+	return read_slow(fd, buf, len);
 }
 
-static NOINLINE ssize_t write_unpinned(int fd, const void *buf, size_t len, struct conn *c)
+static NOINLINE ssize_t write_pinned(int fd, const void *buf, size_t len)
 {
+	return pinned_sent(fd, real_write(fd, buf, len));
+}
+
+static NOINLINE ssize_t write_slow(int fd, const void *buf, size_t len)
+{
+	struct conn *c = conn_of(fd);
+
+	if (unlikely(!c))
+		return real_write(fd, buf, len);
 	RETURN_IF_PLAIN_TX(c, fd, real_write(fd, buf, len));
 	return as_errno(conn_send(c, fd, buf, len, 0));
 }
 
 EXPORT ssize_t write(int fd, const void *buf, size_t len)
 {
-	struct conn *c = conn_of(fd);
+	uintptr_t word;
 
-	if (likely(!c))
-		return real_write(fd, buf, len);
-	RETURN_IF_PINNED(c, fd, tx, true, real_write(fd, buf, len));
-	return write_unpinned(fd, buf, len, c);
+	RETURN_IF_KERNELS(word, fd, real_write(fd, buf, len), write_pinned(fd, buf, len), write_slow(fd, buf, len));
+	return write_slow(fd, buf, len);
 }
 
 EXPORT ssize_t __read_chk(int fd, void *buf, size_t len, size_t size)
@@ -86,24 +100,50 @@ static ssize_t send_vector(struct conn *c, int fd, const struct iovec *iov, int 
 	return iov_is_empty(iov, nr) ? 0 : as_errno(conn_send_iov(c, fd, iov, (size_t)nr, flags, NULL));
 }
 
-EXPORT ssize_t readv(int fd, const struct iovec *iov, int nr_iov)
+static NOINLINE ssize_t readv_pinned(int fd, const struct iovec *iov, int nr_iov)
+{
+	return pinned_received(fd, real_readv(fd, iov, nr_iov));
+}
+
+static NOINLINE ssize_t readv_slow(int fd, const struct iovec *iov, int nr_iov)
 {
 	struct conn *c = conn_of(fd);
 
-	if (likely(!c))
+	if (unlikely(!c))
 		return real_readv(fd, iov, nr_iov);
 	RETURN_IF_PLAIN_RX(c, fd, 0, real_readv(fd, iov, nr_iov));
 	return recv_vector(c, fd, iov, nr_iov, 0);
 }
 
-EXPORT ssize_t writev(int fd, const struct iovec *iov, int nr_iov)
+EXPORT ssize_t readv(int fd, const struct iovec *iov, int nr_iov)
+{
+	uintptr_t word;
+
+	RETURN_IF_KERNELS(word, fd, real_readv(fd, iov, nr_iov), readv_pinned(fd, iov, nr_iov), readv_slow(fd, iov, nr_iov));
+	return readv_slow(fd, iov, nr_iov);
+}
+
+static NOINLINE ssize_t writev_pinned(int fd, const struct iovec *iov, int nr_iov)
+{
+	return pinned_sent(fd, real_writev(fd, iov, nr_iov));
+}
+
+static NOINLINE ssize_t writev_slow(int fd, const struct iovec *iov, int nr_iov)
 {
 	struct conn *c = conn_of(fd);
 
-	if (likely(!c))
+	if (unlikely(!c))
 		return real_writev(fd, iov, nr_iov);
 	RETURN_IF_PLAIN_TX(c, fd, real_writev(fd, iov, nr_iov));
 	return send_vector(c, fd, iov, nr_iov, 0);
+}
+
+EXPORT ssize_t writev(int fd, const struct iovec *iov, int nr_iov)
+{
+	uintptr_t word;
+
+	RETURN_IF_KERNELS(word, fd, real_writev(fd, iov, nr_iov), writev_pinned(fd, iov, nr_iov), writev_slow(fd, iov, nr_iov));
+	return writev_slow(fd, iov, nr_iov);
 }
 
 /* Flags that a socket understands or may ignore; the kernel refuses others, and offsets, without moving a byte. */

@@ -68,7 +68,7 @@ JUMP(__longjmp_chk)
 EXPORT int pthread_cancel(pthread_t thread)
 {
 	if (guard_ready()) {
-		fetch_or(&guard_state, GUARD_CANCEL);
+		guard_note_cancel();
 		fetch_or(&signals_leave, SIGNALS_CANCEL);
 	}
 	return real_pthread_cancel(thread);

@@ -23,8 +23,17 @@ static inline void note_flags(int fd, int flags)
 		(void)fd_pin(fd, flags & MSG_OOB ? REASON_OOB : REASON_ZEROCOPY);
 }
 
-static NOINLINE ssize_t send_unpinned(int fd, const void *buf, size_t len, int flags, struct conn *c)
+static NOINLINE ssize_t send_pinned(int fd, const void *buf, size_t len, int flags)
 {
+	return pinned_sent(fd, real_send(fd, buf, len, flags));
+}
+
+static NOINLINE ssize_t send_slow(int fd, const void *buf, size_t len, int flags)
+{
+	struct conn *c = conn_of(fd);
+
+	if (unlikely(!c))
+		return real_send(fd, buf, len, flags);
 	note_flags(fd, flags);
 	RETURN_IF_PLAIN_TX(c, fd, real_send(fd, buf, len, flags));
 	return as_errno(conn_send(c, fd, buf, len, flags));
@@ -37,21 +46,24 @@ static NOINLINE ssize_t send_busy(int fd, const void *buf, size_t len, int flags
 
 EXPORT ssize_t send(int fd, const void *buf, size_t len, int flags)
 {
-	struct conn *c = conn_of(fd);
+	uintptr_t word;
 
-	if (likely(!c))
-		return real_send(fd, buf, len, flags);
-	RETURN_IF_PINNED(c, fd, tx, true, real_send(fd, buf, len, flags));
-	if (LANE_IS_BUSY(c, tx, flags))
-		return send_busy(fd, buf, len, flags, c);
-	return send_unpinned(fd, buf, len, flags, c);
+	RETURN_IF_KERNELS(word, fd, real_send(fd, buf, len, flags), send_pinned(fd, buf, len, flags), send_slow(fd, buf, len, flags));
+	if (LANE_IS_BUSY((struct conn *)word, tx, flags))
+		return send_busy(fd, buf, len, flags, (struct conn *)word);
+	return send_slow(fd, buf, len, flags);
 }
 
-EXPORT ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr, socklen_t addr_len)
+static NOINLINE ssize_t sendto_pinned(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr, socklen_t addr_len)
+{
+	return pinned_sent(fd, real_sendto(fd, buf, len, flags, addr, addr_len));
+}
+
+static NOINLINE ssize_t sendto_slow(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr, socklen_t addr_len)
 {
 	struct conn *c = conn_of(fd);
 
-	if (likely(!c))
+	if (unlikely(!c))
 		return real_sendto(fd, buf, len, flags, addr, addr_len);
 	note_flags(fd, flags);
 	RETURN_IF_PLAIN_TX(c, fd, real_sendto(fd, buf, len, flags, addr, addr_len));
@@ -65,6 +77,15 @@ EXPORT ssize_t sendto(int fd, const void *buf, size_t len, int flags, const stru
 		return as_errno(conn_send_iov(c, fd, &(struct iovec){ (void *)buf, len }, 1, flags,
 					      &(struct msghdr){ .msg_name = (void *)addr, .msg_namelen = addr_len }));
 	return as_errno(conn_send(c, fd, buf, len, flags));
+}
+
+EXPORT ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr, socklen_t addr_len)
+{
+	uintptr_t word;
+
+	RETURN_IF_KERNELS(word, fd, real_sendto(fd, buf, len, flags, addr, addr_len), sendto_pinned(fd, buf, len, flags, addr, addr_len),
+			  sendto_slow(fd, buf, len, flags, addr, addr_len));
+	return sendto_slow(fd, buf, len, flags, addr, addr_len);
 }
 
 /* 0, or what the kernel says of a header before it looks at any byte. */
@@ -87,15 +108,29 @@ static ssize_t send_message(struct conn *c, int fd, const struct msghdr *m, int 
 	return fault ? fault : conn_send_iov(c, fd, m->msg_iov, m->msg_iovlen, flags, m);
 }
 
-EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
+static NOINLINE ssize_t sendmsg_pinned(int fd, const struct msghdr *msg, int flags)
+{
+	return pinned_sent(fd, real_sendmsg(fd, msg, flags));
+}
+
+static NOINLINE ssize_t sendmsg_slow(int fd, const struct msghdr *msg, int flags)
 {
 	struct conn *c = conn_of(fd);
 
-	if (likely(!c))
+	if (unlikely(!c))
 		return real_sendmsg(fd, msg, flags);
 	note_flags(fd, flags);
 	RETURN_IF_PLAIN_TX(c, fd, real_sendmsg(fd, msg, flags));
 	return as_errno(send_message(c, fd, msg, flags));
+}
+
+EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+	uintptr_t word;
+
+	RETURN_IF_KERNELS(word, fd, real_sendmsg(fd, msg, flags), sendmsg_pinned(fd, msg, flags),
+			  sendmsg_slow(fd, msg, flags));
+	return sendmsg_slow(fd, msg, flags);
 }
 
 static ssize_t plain_sendmmsg(struct conn *c, int fd, enum plain_pass pass, struct mmsghdr *msgs, unsigned int nr, int flags)
@@ -147,8 +182,17 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned int nr_msgs, int flag
 	return (int)as_errno(i ? (ssize_t)i : n);
 }
 
-static NOINLINE ssize_t recv_unpinned(int fd, void *buf, size_t len, int flags, struct conn *c)
+static NOINLINE ssize_t recv_pinned(int fd, void *buf, size_t len, int flags)
 {
+	return pinned_received(fd, real_recv(fd, buf, len, flags));
+}
+
+static NOINLINE ssize_t recv_slow(int fd, void *buf, size_t len, int flags)
+{
+	struct conn *c = conn_of(fd);
+
+	if (unlikely(!c))
+		return real_recv(fd, buf, len, flags);
 	note_flags(fd, flags);
 	RETURN_IF_PLAIN_RX(c, fd, flags, real_recv(fd, buf, len, flags));
 	return as_errno(conn_recv(c, fd, buf, len, flags));
@@ -161,22 +205,27 @@ static NOINLINE ssize_t recv_busy(int fd, void *buf, size_t len, int flags, stru
 
 EXPORT ssize_t recv(int fd, void *buf, size_t len, int flags)
 {
-	struct conn *c = conn_of(fd);
+	uintptr_t word;
 
-	if (likely(!c))
-		return real_recv(fd, buf, len, flags);
-	RETURN_IF_PINNED(c, fd, rx, !(flags & PLAIN_NO_BYTES), real_recv(fd, buf, len, flags));
-	if (LANE_IS_BUSY(c, rx, flags))
-		return recv_busy(fd, buf, len, flags, c);
-	return recv_unpinned(fd, buf, len, flags, c);
+	RETURN_IF_KERNELS(word, fd, real_recv(fd, buf, len, flags),
+			  likely(!(flags & PLAIN_NO_BYTES)) ? recv_pinned(fd, buf, len, flags) : recv_slow(fd, buf, len, flags),
+			  recv_slow(fd, buf, len, flags));
+	if (LANE_IS_BUSY((struct conn *)word, rx, flags))
+		return recv_busy(fd, buf, len, flags, (struct conn *)word);
+	return recv_slow(fd, buf, len, flags);
 }
 
-EXPORT ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *addr_len)
+static NOINLINE ssize_t recvfrom_pinned(int fd, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *addr_len)
+{
+	return pinned_received(fd, real_recvfrom(fd, buf, len, flags, addr, addr_len));
+}
+
+static NOINLINE ssize_t recvfrom_slow(int fd, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *addr_len)
 {
 	struct conn *c = conn_of(fd);
 	ssize_t n;
 
-	if (likely(!c))
+	if (unlikely(!c))
 		return real_recvfrom(fd, buf, len, flags, addr, addr_len);
 	note_flags(fd, flags);
 	RETURN_IF_PLAIN_RX(c, fd, flags, real_recvfrom(fd, buf, len, flags, addr, addr_len));
@@ -190,6 +239,15 @@ EXPORT ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockadd
 		*addr_len = 0;
 	}
 	return as_errno(n);
+}
+
+EXPORT ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *addr_len)
+{
+	uintptr_t word;
+
+	RETURN_IF_KERNELS(word, fd, real_recvfrom(fd, buf, len, flags, addr, addr_len), likely(!(flags & PLAIN_NO_BYTES)) ? recvfrom_pinned(fd, buf, len, flags, addr, addr_len) : recvfrom_slow(fd, buf, len, flags, addr, addr_len),
+			  recvfrom_slow(fd, buf, len, flags, addr, addr_len));
+	return recvfrom_slow(fd, buf, len, flags, addr, addr_len);
 }
 
 EXPORT ssize_t __recv_chk(int fd, void *buf, size_t len, size_t size, int flags)
@@ -212,15 +270,29 @@ static ssize_t recv_message(struct conn *c, int fd, struct msghdr *m, int flags)
 	return fault ? fault : conn_recv_iov(c, fd, m->msg_iov, m->msg_iovlen, flags, m);
 }
 
-EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
+static NOINLINE ssize_t recvmsg_pinned(int fd, struct msghdr *msg, int flags)
+{
+	return pinned_received(fd, real_recvmsg(fd, msg, flags));
+}
+
+static NOINLINE ssize_t recvmsg_slow(int fd, struct msghdr *msg, int flags)
 {
 	struct conn *c = conn_of(fd);
 
-	if (likely(!c))
+	if (unlikely(!c))
 		return real_recvmsg(fd, msg, flags);
 	note_flags(fd, flags);
 	RETURN_IF_PLAIN_RX(c, fd, flags, real_recvmsg(fd, msg, flags));
 	return as_errno(recv_message(c, fd, msg, flags));
+}
+
+EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
+{
+	uintptr_t word;
+
+	RETURN_IF_KERNELS(word, fd, real_recvmsg(fd, msg, flags), likely(!(flags & PLAIN_NO_BYTES)) ? recvmsg_pinned(fd, msg, flags) : recvmsg_slow(fd, msg, flags),
+			  recvmsg_slow(fd, msg, flags));
+	return recvmsg_slow(fd, msg, flags);
 }
 
 static ssize_t plain_recvmmsg(struct conn *c, int fd, enum plain_pass pass, struct mmsghdr *msgs, unsigned int nr, int flags,

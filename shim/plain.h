@@ -16,6 +16,7 @@
 
 #include "shim/conn.h"
 #include "shim/nego.h"
+#include "shim/pinned.h"
 
 enum plain_pass {
 	PASS_NOT,	/* not this way */
@@ -35,17 +36,23 @@ static inline void plain_add(_Atomic uint64_t *to, uint64_t n, bool alone)
 }
 
 /*
- * Bytes of the program that the kernel carried. True where they make the lane's count pass a power of two from 4 KiB on, or a multiple of
- * 64 KiB: conn_tell_stats() is due, since `ringway ps` is asked most often about a connection that stays on TCP. Not before, because its
- * row costs two system calls.
+ * Do n bytes make a lane's count pass a power of two from 4 KiB on, or a multiple of 64 KiB? Then conn_tell_stats() is due, since `ringway ps` is
+ * asked most often about a connection that stays on TCP. Not before, because its row costs two system calls.
  */
+static inline bool plain_is_step(uint64_t had, uint64_t n)
+{
+	uint64_t step = had < 4095 ? 4095 : had > 65535 ? 65535 : had;
+
+	return (had ^ (had + n)) > step;
+}
+
+/* Bytes of the program that the kernel carried. True where conn_tell_stats() is due. */
 static inline bool plain_count(_Atomic uint64_t *bytes, uint64_t n, bool alone)
 {
 	uint64_t had = load_relaxed(bytes);
-	uint64_t step = had < 4095 ? 4095 : had > 65535 ? 65535 : had;
 
 	plain_add(bytes, n, alone);
-	return (had ^ (had + n)) > step;
+	return plain_is_step(had, n);
 }
 
 static inline enum plain_pass plain_enter(struct conn *c, _Atomic uint8_t *mode, _Atomic int32_t *in_calls)
@@ -93,6 +100,8 @@ static inline void plain_leave(struct conn *c, int fd, enum plain_pass pass, ssi
 			c->nego.dry = 0;
 		if (unlikely(conn_nego_due(c)))
 			nego_poke(c, fd);
+	} else {
+		pinned_note(c, fd);
 	}
 	if (unlikely(tell))
 		conn_tell_stats(c, fd);

@@ -56,6 +56,24 @@ static void an_entry_is_taken_once(void **state)
 	assert_null(fdtab_remove_epoll(6));
 }
 
+static void an_entry_is_pinned_while_it_is_the_same(void **state)
+{
+	assert_true(fdtab_install(5, conn_a));
+	fdtab_set_pinned(5, conn_b);
+	assert_int_equal(fdtab_word(5), (uintptr_t)conn_a);
+	fdtab_set_pinned(5, conn_a);
+	assert_int_equal(fdtab_word(5), (uintptr_t)conn_a | FD_PINNED);
+	assert_ptr_equal(fdtab_get(5), conn_a);
+	assert_int_equal(fdtab_next_conn(0), 5);
+	assert_ptr_equal(fdtab_remove(5), conn_a);
+	fdtab_set_pinned(5, conn_a);
+	assert_int_equal(fdtab_word(5), 0);
+	assert_true(fdtab_install(5, conn_b));
+	assert_int_equal(fdtab_word(5), (uintptr_t)conn_b);
+	fdtab_set_pinned(-1, conn_a);
+	fdtab_set_pinned((int)FDTAB_MAX, conn_a);
+}
+
 static void a_connection_replaces_the_mark_of_its_socket(void **state)
 {
 	assert_true(fdtab_mark(7, FD_MARK_TCP));
@@ -128,6 +146,7 @@ int main(void)
 		cmocka_unit_test(is_empty_before_it_is_there),
 		cmocka_unit_test_setup(refuses_numbers_out_of_range, fresh),
 		cmocka_unit_test_setup(an_entry_is_taken_once, fresh),
+		cmocka_unit_test_setup(an_entry_is_pinned_while_it_is_the_same, fresh),
 		cmocka_unit_test_setup(a_connection_replaces_the_mark_of_its_socket, fresh),
 		cmocka_unit_test_setup(remembers_who_holds_a_hidden_number, fresh),
 		cmocka_unit_test_setup(walks_in_order, fresh),
