@@ -31,6 +31,9 @@ struct iov_walk {
 #define USER_TOP (UINT64_C(1) << 47)
 #endif
 
+/* No program has its first page. */
+#define USER_HOLE 4096
+
 /* Beyond what a program can have: the kernel refuses such a range before it does anything. */
 static inline bool user_range_beyond(const void *at, size_t len)
 {
@@ -41,7 +44,7 @@ static inline bool user_range_beyond(const void *at, size_t len)
 
 static inline bool user_in_hole(const void *at)
 {
-	return (uintptr_t)at < 4096;
+	return (uintptr_t)at < USER_HOLE;
 }
 
 /*
@@ -51,6 +54,12 @@ static inline bool user_in_hole(const void *at)
 static inline bool user_range_bad(const void *at, size_t len)
 {
 	return len && (user_in_hole(at) || user_range_beyond(at, len));
+}
+
+/* Could any range of up to `most` bytes from there on be bad? One comparison, for who goes another way then. */
+static inline bool user_at_edge(const void *at, size_t most)
+{
+	return (uintptr_t)at - USER_HOLE >= USER_TOP - USER_HOLE - most;
 }
 
 /* 0, -EMSGSIZE or -EINVAL as the kernel, -EFAULT. Every length is looked at before any address. */

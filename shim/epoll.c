@@ -148,6 +148,7 @@ static bool fork_child_set(struct epoll_set *s)
 {
 	store_relaxed(&s->lock.owner, 0);
 	store_relaxed(&s->nr_waiters, 0);
+	store_relaxed(&s->waits_alone, 0);
 	s->nr_users = 0;
 	s->inherited = true;
 	s->fork_locked = false;

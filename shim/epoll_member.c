@@ -137,7 +137,7 @@ static int bells_join(struct epoll_reg *r)
 static void reg_become_adopted(struct epoll_reg *r)
 {
 	r->state = REG_ADOPTED;
-	r->set->nr_adopted++;
+	count_add(&r->set->nr_adopted, 1);
 	r->rx_seen = conn_is_plain(r->conn) ? 0 : conn_rx_edge(r->conn);
 	r->tx_seen = conn_is_plain(r->conn) ? 0 : conn_tx_edge(r->conn);
 	r->tail_seen = r->tail_looked = conn_is_plain(r->conn) ? 0 : reg_arrived(r->conn);
@@ -209,7 +209,7 @@ void reg_disown(struct epoll_reg *r)
 	reg_cool(r);
 	r->state = REG_PLAIN;
 	r->armed_tick = load_relaxed(&s->tick);
-	s->nr_adopted--;
+	count_add(&s->nr_adopted, -1);
 }
 
 /* In a set that a fork has shared the members are others', too. */
@@ -233,7 +233,7 @@ void reg_remove(struct epoll_reg *r, bool in_kernel)
 		reg_disarm(r);
 		reg_unqueue(r);
 		reg_cool(r);
-		s->nr_adopted--;
+		count_add(&s->nr_adopted, -1);
 	} else if (r->state == REG_PARKED) {
 		/* The number may stand for another socket by now, in the kernel's eyes, too. */
 		if (in_kernel && fdtab_get(r->fd) == r->conn) {
@@ -266,7 +266,7 @@ void reg_park(struct epoll_reg *r)
 	reg_disarm(r);
 	reg_unqueue(r);
 	reg_cool(r);
-	s->nr_adopted--;
+	count_add(&s->nr_adopted, -1);
 	r->state = REG_PARKED;
 	list_append(&s->parked, r, HOT);
 	if (++s->nr_parked > EPOLL_PARKED_MAX)

@@ -261,7 +261,7 @@ void set_settle(struct epoll_set *s)
 {
 	bool left, more;
 
-	if (load_relaxed(&s->nr_waiters) <= 0 && !load_relaxed(&s->nested))
+	if (!set_has_waiter(s) && !load_relaxed(&s->nested))
 		return;
 	set_rouse_all(s);
 	set_watch_family(s);

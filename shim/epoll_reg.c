@@ -43,7 +43,7 @@ void reg_stir(struct epoll_reg *r)
 	} while (!compare_exchange(&s->stirred, &first, r));
 	/* Pairs with epoll_set_wait(): it counts itself as a waiter, then looks at `stirred`. */
 	fence_full();
-	if (load_relaxed(&s->nr_waiters) > 0 || load_relaxed(&s->nested))
+	if (set_has_waiter(s) || load_relaxed(&s->nested))
 		set_kick(s);
 }
 

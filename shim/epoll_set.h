@@ -90,6 +90,7 @@ struct epoll_reg {
 struct epoll_set {
 	struct lane_lock lock;
 	_Atomic int nr_waiters;	/* asleep in the kernel, or about to be */
+	_Atomic uint8_t waits_alone; /* the only thread is in the kernel's own wait on it, or was until a handler jumped out */
 	bool fork_locked;
 	bool live;
 	bool inherited;		/* made by an ancestor: its kernel set is shared with it */
@@ -103,7 +104,8 @@ struct epoll_set {
 	int nr_users;		/* threads between epoll_set_enter() and _leave() */
 	int inner;		/* the inner set, hidden; -1 until a connection is adopted or negotiates */
 	int kick;		/* an eventfd in the inner set: wakes a waiter for what no fd says */
-	uint32_t nr_adopted, nr_hot, nr_parked;
+	_Atomic int32_t nr_adopted; /* read without the lock as has_inner is */
+	uint32_t nr_hot, nr_parked;
 	_Atomic uint32_t tick;	/* grows with each kernel wait that returned everything there was */
 	uint32_t everything_seen;
 	uint32_t turn;		/* who goes first where events do not fit: the kernel's or ours */
@@ -310,6 +312,8 @@ int epoll_set_ctl_early(int epfd, int op, int fd, struct epoll_event *event);
 /* A registration that the kernel has taken. With the set's lock held. NULL: no memory. */
 struct epoll_reg *reg_note(struct epoll_set *s, int fd, struct conn *c, const struct epoll_event *event);
 int epoll_set_ctl(int epfd, int op, int fd, struct conn *c, struct epoll_event *event);
+/* What is left of n events that the kernel's call has told; -EAGAIN: nothing is, and it is to be looked at more closely. */
+int epoll_set_told(int epfd, struct epoll_set *s, struct epoll_event *events, int n, int max);
 /* timeout_ns < 0: for ever. */
 int epoll_set_wait(int epfd, struct epoll_event *events, int nr_events, int64_t timeout_ns, const sigset_t *mask);
 /* ---- epoll_queue.c: with the lock held ------------------------------------------------------------------------------ */
@@ -335,6 +339,32 @@ void set_settle(struct epoll_set *s);
 static inline bool set_is_plain(const struct epoll_set *s)
 {
 	return !load_acquire(&((struct epoll_set *)s)->has_inner);
+}
+
+/* There is nothing in it that the kernel does not know: all that the inner set has may be a rendezvous under way. */
+static inline bool set_is_kernels(const struct epoll_set *set)
+{
+	struct epoll_set *s = (struct epoll_set *)set;
+
+	return set_is_plain(s) || (!load_relaxed(&s->nr_adopted) && !load_relaxed(&s->stirred));
+}
+
+/* Must who puts something into the set, or on its list, see to it that a sleeper hears of that? */
+static inline bool set_has_waiter(struct epoll_set *s)
+{
+	return load_relaxed(&s->nr_waiters) > 0 || load_relaxed(&s->waits_alone);
+}
+
+/*
+ * May a wait on it be the kernel's own call, while waits_alone is set, and with epoll_set_told() behind it? A handler that comes between this look and
+ * the call is the only one who could put something into the set. It would end the sleep, so no part of the timeout may have to be known.
+ */
+static inline bool epoll_set_is_left_alone(const struct epoll_set *set, bool timed)
+{
+	struct epoll_set *s = (struct epoll_set *)set;
+
+	return __libc_single_threaded && set_is_kernels(s) && !load_relaxed(&s->nests) && !load_relaxed(&s->probe_at) &&
+	       (!timed || set_is_plain(s));
 }
 
 /* True once for each time that a handler could not say what had changed. */

@@ -158,6 +158,12 @@ int64_t epoll_set_until_probe(const struct epoll_set *set, int64_t left_ns)
 	return left_ns < 0 || wait_ns < left_ns ? wait_ns : left_ns;
 }
 
+/* Nothing is polled or waits to be looked at: the kernel knows all there is, and a look in front of the sleep would find no more than that does. */
+static bool set_is_calm(const struct epoll_set *s)
+{
+	return !s->hot.first && !s->queue.first && !load_relaxed(&((struct epoll_set *)s)->stirred) && !s->nr_pokes;
+}
+
 static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
 			const sigset_t *mask)
 {
@@ -168,7 +174,7 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 	for (;;) {
 		int n = 0, k, told;
 		int64_t now = now_ns();
-		bool due;
+		bool due, calm;
 
 		if (deadline) {
 			left = deadline - now;
@@ -177,15 +183,19 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 		}
 		due = now - s->looked_ns >= LOOK_EVERY_NS;
 		set_queue_probes(s, now);
+		calm = left != 0 && set_is_calm(s);
 		/*
 		 * The kernel first, so that what it has to say of a connection is told in one event with the rest; but not if
 		 * it took all the room the last time.
 		 */
-		if (!due || s->turn) {
+		if (!due || s->turn || calm) {
 			n = set_collect(s, events, max);
 			if (n && !due)
 				return n;
+			calm = calm && !n && set_is_calm(s);
 		}
+		if (calm)
+			goto sleep;
 		s->looked_ns = now;
 		s->turn = 0;
 		told = n;
@@ -220,6 +230,7 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 			if (left <= 0)
 				left = 0;
 		}
+sleep:
 		set_watch_family(s);
 		/* Pairs with reg_stir(). */
 		fetch_add(&s->nr_waiters, 1);
@@ -252,6 +263,30 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 	}
 }
 
+/* The inner set has said something beside what there is to tell. */
+static void take_inner(int epfd)
+{
+	struct epoll_set *s = epoll_set_enter(epfd);
+
+	if (!s)
+		return;
+	set_drain(s);
+	set_run_pokes(s);
+	set_settle(s);
+	epoll_set_leave(s);
+}
+
+int epoll_set_told(int epfd, struct epoll_set *s, struct epoll_event *events, int n, int max)
+{
+	note_told(s, n, max);
+	if (likely(n <= 0) || likely(!strip_inner(events, &n)))
+		return n;
+	if (n == 0)
+		return -EAGAIN;
+	take_inner(epfd);
+	return n;
+}
+
 static void uncount_cancelled(void *arg)
 {
 	struct epoll_set *s = arg;
@@ -260,8 +295,8 @@ static void uncount_cancelled(void *arg)
 }
 
 /*
- * Nothing of ours is in the set. A connection may be adopted while we sleep: its inner set joins, and wakes those who are
- * counted. -EAGAIN: that has happened.
+ * Nothing of ours is in the set. A connection may be adopted while we sleep: its inner set joins, or the kick that is in it, and wakes those who
+ * are counted. -EAGAIN: that has happened, or a rendezvous has a step to make.
  */
 static int wait_plain(struct epoll_set *s, int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
 		      const sigset_t *mask)
@@ -270,32 +305,31 @@ static int wait_plain(struct epoll_set *s, int epfd, struct epoll_event *events,
 
 	fetch_add(&s->nr_waiters, 1);
 	fence_full();
-	if (set_is_plain(s)) {
+	if (set_is_kernels(s)) {
 		UNWOUND_BEGIN(uncount_cancelled, s);
 		n = sleep_in_kernel(epfd, events, max, timeout_ns, mask);
 		UNWOUND_END();
 	}
 	fetch_sub(&s->nr_waiters, 1);
-	note_told(s, n, max);
-	if (n > 0 && strip_inner(events, &n) && n == 0)
-		return -EAGAIN;
-	return n;
+	return epoll_set_told(epfd, s, events, n, max);
 }
 
 static int wait_on(int epfd, struct epoll_event *events, int max, int64_t timeout_ns, const sigset_t *mask)
 {
 	int64_t deadline = timeout_ns > 0 ? now_ns() + timeout_ns : 0, slice;
 	struct epoll_set *s;
+	bool rung = false;
 	int n;
 
 	while ((s = fdtab_epoll(epfd)) != NULL) {
 		epoll_set_refresh(s);
-		if (!set_is_plain(s))
+		if (!set_is_kernels(s) || (rung && !set_is_plain(s)))
 			break;
 		slice = epoll_set_until_probe(s, timeout_ns);
 		n = wait_plain(s, epfd, events, max, slice, mask);
 		if (n != -EAGAIN && (n || slice == timeout_ns))
 			return n;
+		rung = n == -EAGAIN;
 		if (deadline) {
 			timeout_ns = deadline - now_ns();
 			if (timeout_ns < 0)

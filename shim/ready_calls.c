@@ -13,6 +13,7 @@
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
 #include "shim/guard.h"
+#include "shim/pinned.h"
 #include "shim/ready_poll.h"
 #include "shim/ready_select.h"
 #include "shim/real.h"
@@ -42,21 +43,60 @@ static bool poll_is_ours(struct pollfd *fds, nfds_t nr_fds)
 	return guard_ready() && nr_fds <= FDTAB_MAX && !user_range_bad(fds, nr_fds * sizeof(*fds)) && ready_concerns_us(fds, nr_fds);
 }
 
+/*
+ * Files, pipes and pinned connections only, told from all others by a few loads for each, or a dormant process. False where it takes more to tell, and
+ * poll_is_ours() has the last word.
+ */
+static inline bool poll_is_kernels(struct pollfd *fds, nfds_t nr_fds)
+{
+	int64_t state = load_relaxed(&guard_state);
+
+	if (unlikely(state != GUARD_READY))
+		return !state;
+	if (unlikely(nr_fds > FDTAB_MAX) || unlikely(user_at_edge(fds, FDTAB_MAX * sizeof(*fds))))
+		return false;
+	__asm__("" : "+r"(fds));
+	for (const struct pollfd *f = fds, *end = fds + nr_fds; f < end; f++) {
+		uintptr_t word;
+
+		if (unlikely((uint32_t)f->fd >= FDTAB_MAX))
+			return false;
+		word = fdtab_word((uint32_t)f->fd);
+		if (unlikely(!(word & FD_PINNED)) && (unlikely(word) || unlikely(fdtab_other(f->fd) != FD_MARK_NONE)))
+			return false;
+	}
+	return true;
+}
+
 int __poll_chk(struct pollfd *fds, nfds_t nr_fds, int timeout, size_t size);
 int __ppoll_chk(struct pollfd *fds, nfds_t nr_fds, const struct timespec *timeout, const sigset_t *mask, size_t size);
 
-EXPORT int poll(struct pollfd *fds, nfds_t nr_fds, int timeout)
+static NOINLINE int poll_slow(struct pollfd *fds, nfds_t nr_fds, int timeout)
 {
 	if (!poll_is_ours(fds, nr_fds))
 		return real_poll(fds, nr_fds, timeout);
 	return (int)as_errno(ready_poll(fds, nr_fds, ns_of_ms(timeout), NULL, false));
 }
 
-EXPORT int ppoll(struct pollfd *fds, nfds_t nr_fds, const struct timespec *timeout, const sigset_t *mask)
+EXPORT int poll(struct pollfd *fds, nfds_t nr_fds, int timeout)
+{
+	if (likely(poll_is_kernels(fds, nr_fds)))
+		return real_poll(fds, nr_fds, timeout);
+	return poll_slow(fds, nr_fds, timeout);
+}
+
+static NOINLINE int ppoll_slow(struct pollfd *fds, nfds_t nr_fds, const struct timespec *timeout, const sigset_t *mask)
 {
 	if (!poll_is_ours(fds, nr_fds) || !timeout_good(timeout))
 		return real_ppoll(fds, nr_fds, timeout, mask);
 	return (int)as_errno(ready_poll(fds, nr_fds, ns_of_timeout(timeout), mask, false));
+}
+
+EXPORT int ppoll(struct pollfd *fds, nfds_t nr_fds, const struct timespec *timeout, const sigset_t *mask)
+{
+	if (likely(poll_is_kernels(fds, nr_fds)))
+		return real_ppoll(fds, nr_fds, timeout, mask);
+	return ppoll_slow(fds, nr_fds, timeout, mask);
 }
 
 EXPORT int __poll_chk(struct pollfd *fds, nfds_t nr_fds, int timeout, size_t size)
@@ -175,11 +215,36 @@ static bool epoll_is_ours(int epfd, const struct epoll_event *events, int nr_eve
 	       fdtab_epoll(epfd);
 }
 
-EXPORT int epoll_wait(int epfd, struct epoll_event *events, int nr_events, int timeout)
+static NOINLINE int epoll_wait_slow(int epfd, struct epoll_event *events, int nr_events, int timeout)
 {
 	if (!epoll_is_ours(epfd, events, nr_events))
 		return real_epoll_wait(epfd, events, nr_events, timeout);
 	return (int)as_errno(epoll_set_wait(epfd, events, nr_events, ns_of_ms(timeout), NULL));
+}
+
+EXPORT int epoll_wait(int epfd, struct epoll_event *events, int nr_events, int timeout)
+{
+	int64_t state = load_relaxed(&guard_state);
+	struct epoll_set *s;
+	int n;
+
+	if (unlikely(state != GUARD_READY))
+		return state ? epoll_wait_slow(epfd, events, nr_events, timeout) : real_epoll_wait(epfd, events, nr_events, timeout);
+	s = fdtab_epoll(epfd);
+	if (unlikely(!s))
+		return epoll_wait_slow(epfd, events, nr_events, timeout);
+	store_relaxed(&s->waits_alone, 1);
+	fence_compiler();
+	if (unlikely(!epoll_set_is_left_alone(s, timeout > 0))) {
+		store_relaxed(&s->waits_alone, 0);
+		return epoll_wait_slow(epfd, events, nr_events, timeout);
+	}
+	n = real_epoll_wait(epfd, events, nr_events, timeout);
+	store_relaxed(&s->waits_alone, 0);
+	if (unlikely(n < 0))
+		return n;
+	n = epoll_set_told(epfd, s, events, n, nr_events);
+	return likely(n >= 0) ? n : epoll_wait_slow(epfd, events, nr_events, timeout);
 }
 
 EXPORT int epoll_pwait(int epfd, struct epoll_event *events, int nr_events, int timeout, const sigset_t *mask)
