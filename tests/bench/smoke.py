@@ -18,7 +18,7 @@ def main():
         print(f"{row['name']}: {row['value']:.3f}")
         if row["value"] < 0 and "more" not in row["name"]:
             return f"no figure for {row['name']}"
-    return 0 if len(result["rows"]) == 15 and done.returncode in (0, 1) else "rows are missing"
+    return 0 if len(result["rows"]) == 20 and done.returncode in (0, 1) else "rows are missing"
 
 
 if __name__ == "__main__":

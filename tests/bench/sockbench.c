@@ -7,7 +7,7 @@
  *
  * The process is the client; it starts itself again as the server ("sockbench --serve MODE COUNT"), with its own environment or, for
  * the modes that need a peer without Ringway, without the preload. The server dies with the client. Prints numbers that `run` knows,
- * most often nanoseconds for each operation. With --turns, in the modes pingpong and short, a batch begins when a byte comes on standard
+ * most often nanoseconds for each operation. With --turns, in the modes pingpong, readiness and short, a batch begins when a byte comes on standard
  * input, and its own figure is printed before the next: so two of these programs can take turns.
  */
 #include "sockbench.h"
@@ -178,6 +178,7 @@ static const struct mode {
 	bool plain_peer;
 } modes[] = {
 	{ "pingpong", pingpong_client, pingpong_server, false },
+	{ "readiness", readiness_client, readiness_server, false },
 	{ "small", small_client, small_server, false },
 	{ "large", large_client, large_server, false },
 	{ "short", short_client, short_server, false },
@@ -185,6 +186,7 @@ static const struct mode {
 	{ "idle", idle_client, idle_server, false },
 	{ "cpu", cpu_client, cpu_server, false },
 	{ "syscalls", syscalls_client, syscalls_server, false },
+	{ "steps", steps_client, steps_server, true },
 };
 
 static const struct mode *mode_named(const char *name)

@@ -59,6 +59,8 @@ MODE(plain);
 MODE(idle);
 MODE(cpu);
 MODE(syscalls);
+MODE(steps);
+MODE(readiness);
 #undef MODE
 
 #endif
