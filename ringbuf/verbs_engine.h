@@ -75,7 +75,7 @@ struct verbs_link {
 	struct ibv_cq *cq;
 	struct ibv_pd *pd;
 	struct ibv_qp *qp;
-	struct ibv_mr *tx_mr, *rx_mr, *box_mr, *shown_mr;
+	struct ibv_mr *tx_mr, *rx_mr, *box_mr, *shown_mr, *tail_mr;
 	uint32_t max_inline;
 	bool no_immediates; /* WRITE, then SEND */
 	bool up;            /* may post */

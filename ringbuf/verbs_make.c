@@ -111,6 +111,8 @@ static void release_queues(struct verbs_link *v)
 		ibv_dereg_mr(v->box_mr);
 	if (v->shown_mr)
 		ibv_dereg_mr(v->shown_mr);
+	if (v->tail_mr)
+		ibv_dereg_mr(v->tail_mr);
 	if (v->cq)
 		ibv_destroy_cq(v->cq);
 	if (v->channel) {
@@ -120,7 +122,7 @@ static void release_queues(struct verbs_link *v)
 	if (v->pd)
 		ibv_dealloc_pd(v->pd);
 	v->qp = NULL;
-	v->tx_mr = v->rx_mr = v->box_mr = v->shown_mr = NULL;
+	v->tx_mr = v->rx_mr = v->box_mr = v->shown_mr = v->tail_mr = NULL;
 	v->cq = NULL;
 	v->channel = NULL;
 	v->pd = NULL;
@@ -194,6 +196,14 @@ static bool make_queues(struct verbs_link *v)
 	return true;
 }
 
+/* Eight bytes by themselves: on an iWARP device what is read comes as a write of the peer's, who learns the key and may write there what he likes. */
+static struct ibv_mr *register_tail(struct verbs_link *v)
+{
+	int access = IBV_ACCESS_LOCAL_WRITE | (v->no_immediates ? IBV_ACCESS_REMOTE_WRITE : 0);
+
+	return ibv_reg_mr(v->pd, &v->peer_tail, sizeof(v->peer_tail), access);
+}
+
 static bool register_memory(struct verbs_link *v)
 {
 	const struct ring_link *link = v->link;
@@ -202,7 +212,8 @@ static bool register_memory(struct verbs_link *v)
 	v->rx_mr = ibv_reg_mr(v->pd, (void *)link->rx.data, v->ring_bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	v->box_mr = ibv_reg_mr(v->pd, v, sizeof(*v), IBV_ACCESS_LOCAL_WRITE);
 	v->shown_mr = ibv_reg_mr(v->pd, v->shown, SHOWN_BYTES, IBV_ACCESS_REMOTE_READ);
-	return v->tx_mr && v->rx_mr && v->box_mr && v->shown_mr;
+	v->tail_mr = register_tail(v);
+	return v->tx_mr && v->rx_mr && v->box_mr && v->shown_mr && v->tail_mr;
 }
 
 /* The segment, both rings and bells, as on one host but for who plays the peer. 0 or -errno. */

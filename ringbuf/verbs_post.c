@@ -253,7 +253,7 @@ static void post_fetch_of_tail(struct verbs_link *v, struct verbs_batch *b)
 	wr = next(v, b, IBV_WR_RDMA_READ, TAG_TAIL);
 	wr->wr.rdma.remote_addr = v->peer_shown;
 	wr->wr.rdma.rkey = v->peer_shown_key;
-	payload(v, b, wr, &v->peer_tail, sizeof(v->peer_tail), v->box_mr->lkey);
+	payload(v, b, wr, &v->peer_tail, sizeof(v->peer_tail), v->tail_mr->lkey);
 }
 
 void verbs_post_fetch(struct verbs_link *v)

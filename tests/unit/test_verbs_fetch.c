@@ -2,7 +2,7 @@
 /* Bytes that a sender holds back and its receiver fetches, and what may be told of them when. */
 #include "verbs_fixture.h"
 
-static void a_burst_is_fetched_from_a_sender_that_never_calls_again(void **state)
+static void fetch_a_burst(void)
 {
 	struct far_pair *p = far_open(FAR_RING_BYTES);
 	size_t got;
@@ -35,6 +35,15 @@ static void a_burst_is_fetched_from_a_sender_that_never_calls_again(void **state
 	assert_int_equal(far_take(&p->b, 4096), 3);
 	assert_int_equal(far_take(&p->b, 4096), 0);
 	far_close(p);
+}
+
+static void a_burst_is_fetched_from_a_sender_that_never_calls_again(void **state)
+{
+	fetch_a_burst();
+	fake_reset();
+	fake.iwarp = true;
+	fetch_a_burst();
+	assert_int_equal(fake.outside, 0);
 }
 
 /* What is being fetched arrives a lap late: nothing may lie in its place by then that is not the same. */

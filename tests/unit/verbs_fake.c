@@ -93,7 +93,7 @@ static void *reach(uint32_t key, uint64_t at, uint64_t len, int access)
 {
 	struct fake_mr *m = key && key <= MRS ? &mrs[key - 1] : NULL;
 
-	if (!m || !m->used || (access && !(m->access & access)) || at < (uintptr_t)m->mr.addr ||
+	if (!m || !m->used || (m->access & access) != access || at < (uintptr_t)m->mr.addr ||
 	    at + len > (uintptr_t)m->mr.addr + m->mr.length) {
 		fake.outside++;
 		return NULL;
@@ -153,6 +153,7 @@ static bool execute(struct fake_qp *q)
 	uint32_t len = w->wr.num_sge ? w->sge.length : 0;
 	struct ibv_wc wc = { .wr_id = w->wr.wr_id, .byte_len = len };
 	struct ibv_wc in = { .wc_flags = IBV_WC_WITH_IMM, .imm_data = w->wr.imm_data, .opcode = IBV_WC_RECV_RDMA_WITH_IMM };
+	int read_access = IBV_ACCESS_LOCAL_WRITE | (fake.iwarp ? IBV_ACCESS_REMOTE_WRITE : 0);
 	void *mine = NULL, *theirs = NULL;
 
 	if (q->late_to && w->wr.send_flags & IBV_SEND_FENCE)
@@ -168,7 +169,7 @@ static bool execute(struct fake_qp *q)
 	if (len)
 		mine = w->wr.send_flags & IBV_SEND_INLINE
 			       ? w->inlined
-			       : reach(w->sge.lkey, w->sge.addr, len, w->wr.opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_LOCAL_WRITE : 0);
+			       : reach(w->sge.lkey, w->sge.addr, len, w->wr.opcode == IBV_WR_RDMA_READ ? read_access : 0);
 	if (len && w->wr.opcode != IBV_WR_SEND)
 		theirs = reach(w->wr.wr.rdma.rkey, w->wr.wr.rdma.remote_addr, len,
 			       w->wr.opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE);

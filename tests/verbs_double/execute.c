@@ -101,10 +101,12 @@ static void complete_recv(const struct side *to, const struct shared_send *w)
 static enum ibv_wc_status check(const struct side *from, const struct side *to, const struct shared_send *w, uint64_t *theirs)
 {
 	bool reads = w->opcode == IBV_WR_RDMA_READ;
+	/* What is read comes as a write of the peer's, and there it must be allowed as one. */
+	int read_access = IBV_ACCESS_LOCAL_WRITE | (settings.iwarp ? IBV_ACCESS_REMOTE_WRITE : 0);
 
 	*theirs = w->remote_addr;
 	if (w->length && !(w->flags & IBV_SEND_INLINE) &&
-	    !mr_allows(from->memory, w->lkey, from->qp->pd, w->addr, w->length, reads ? IBV_ACCESS_LOCAL_WRITE : 0))
+	    !mr_allows(from->memory, w->lkey, from->qp->pd, w->addr, w->length, reads ? read_access : 0))
 		return IBV_WC_LOC_PROT_ERR;
 	if (w->opcode == IBV_WR_SEND || w->opcode == IBV_WR_SEND_WITH_IMM) {
 		const struct shared_recv *r = &to->qp->recvs[load_relaxed(&to->qp->recvs_head) % RECVS_MAX];

@@ -101,10 +101,11 @@ def ping_pong():
 
 
 def burst():
-    receiver, sender = start('burst')
-    sender.until('sent')
-    check(receiver.said()['received'] == 1600, 'the end of a burst')
-    sender.kill()
+    for double in ('', 'iwarp'):
+        receiver, sender = start('burst', offer_double=double, dial_double=double)
+        sender.until('sent')
+        check(receiver.said()['received'] == 1600, 'the end of a burst')
+        sender.kill()
 
 
 def killed():
