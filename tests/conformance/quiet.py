@@ -7,6 +7,8 @@ is quiet: what one end has sent, the other has received, ends and resets include
 """
 import collections
 import errno
+import os
+import pathlib
 import socket
 import struct
 import time
@@ -18,6 +20,10 @@ SENT_FIN = (FIN_WAIT1, FIN_WAIT2, LAST_ACK, CLOSING)
 # In struct tcp_info; part of the kernel's user interface.
 BYTES_RECEIVED, NOTSENT, BYTES_SENT, BYTES_RETRANS = 128, 144, 200, 208
 GIVE_UP_SECONDS, SAME_LOOKS = 3, 4
+DEVICE_SECONDS, DEVICE_LOOK_SECONDS, LOST_LOOKS = 10, 0.004, 60
+
+# A directory of a device's counters, of whom every packet goes to itself.
+COUNTERS = os.environ.get("CONFORM_COUNTERS")
 
 End = collections.namedtuple("End", "state sent received notsent")
 
@@ -26,11 +32,12 @@ class Watch:
     def __init__(self, family, patient=False, lonely=False):
         self.patient = patient  # waits for the acknowledgement of an end, too, which may be delayed for 40 ms
         self.lonely = lonely    # an end may vanish without a word to the other
-        self.address = (socket.AF_INET6, socket.inet_pton(socket.AF_INET6, "::1")) if family == "6" else \
-            (socket.AF_INET, socket.inet_aton("127.0.0.1") + bytes(12))
+        self.address = (socket.AF_INET6, socket.inet_pton(socket.AF_INET6, os.environ.get("CONFORM_ADDRESS6", "::1"))) if family == "6" else \
+            (socket.AF_INET, socket.inet_aton(os.environ.get("CONFORM_ADDRESS", "127.0.0.1")) + bytes(12))
         self.netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG)
         self.netlink.settimeout(2)
         self.pairs = []
+        self.lost = 0
 
     def close(self):
         self.netlink.close()
@@ -79,7 +86,27 @@ class Watch:
             return True
         return peer.received == end.sent + (1 if end.state in SENT_FIN and not end.notsent else 0)
 
+    def _wait_for_device(self):
+        """Over a real device bytes on rings are under way, too: quiet is when each packet that it sent to itself has come, its answers included.
+        Those that come when their queue has gone are not counted: so many are lost if nothing else happens for long."""
+        stop = time.monotonic() + DEVICE_SECONDS
+        last, same = None, 0
+        while time.monotonic() < stop:
+            sent, came = (int(pathlib.Path(COUNTERS, name).read_text(encoding="ascii")) for name in ("sent_pkts", "rcvd_pkts"))
+            same = same + 1 if (sent, came) == last else 0
+            last = sent, came
+            if same >= LOST_LOOKS:
+                self.lost = sent - came
+            if same >= SAME_LOOKS and sent - came == self.lost:
+                return
+            time.sleep(DEVICE_LOOK_SECONDS)
+
     def wait(self):
+        self._wait_for_kernel()
+        if COUNTERS:
+            self._wait_for_device()
+
+    def _wait_for_kernel(self):
         stop = time.monotonic() + GIVE_UP_SECONDS
         for pair in list(self.pairs):
             last, same = None, 0

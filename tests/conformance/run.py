@@ -4,7 +4,8 @@
 A SCRIPT is a file, or random:FIRST-LAST[:STEPS] for random scripts of these seeds.
 
 Each script runs on kernel TCP once per layout, address family and warm-up, then in every mode under the preload; the traces must
-be equal but for the rows of `deviations`. With --verbs the modes are those between hosts, over the double of verbs in that directory. Without --shim the script is only run on kernel TCP, N times, and must give
+be equal but for the rows of `deviations`. With --verbs the modes are those between hosts, over the double of verbs in that directory, or with --verbs device
+over a real device, whose addresses are then in CONFORM_ADDRESS and CONFORM_ADDRESS6. Without --shim the script is only run on kernel TCP, N times, and must give
 one and the same trace each time. Exit status 0: all equal.
 """
 import argparse
@@ -95,7 +96,11 @@ class Runner:
         def stage_env(who):
             env = support.preload_env(self.options.shim, after=mode.after, spin=mode.spin, ring=mode.ring, summary=summary)
             if mode.road == "verbs":
-                env |= {"RINGWAY_TRANSPORTS": "verbs", "LD_LIBRARY_PATH": self.options.verbs}
+                env["RINGWAY_TRANSPORTS"] = "verbs"
+                if self.options.verbs == "device":
+                    env["RINGWAY_PATIENCE"] = "10000"
+                else:
+                    env["LD_LIBRARY_PATH"] = self.options.verbs
             if mode.who == "dormant":
                 del env["RINGWAY"]
             return env if mode.who in ("both", "dormant", who) else support.clean_env()
@@ -161,7 +166,7 @@ def texts_of(word, forks):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--shim", help="the preload; without it only kernel TCP is run")
-    parser.add_argument("--verbs", metavar="DIRECTORY", help="the modes between hosts, over the double of verbs that lies there")
+    parser.add_argument("--verbs", metavar="DIRECTORY", help="the modes between hosts, over the double of verbs that lies there, or over a \"device\"")
     parser.add_argument("--mode", default="*", help="glob of the modes to run")
     parser.add_argument("--repeat", type=int, default=3, help="how often kernel TCP is run without --shim")
     parser.add_argument("--verbose", action="store_true", help="print every trace")

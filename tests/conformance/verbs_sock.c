@@ -33,23 +33,34 @@ static int family_of(const struct actor *a)
 	return AF_INET;
 }
 
-/* Loopback in the family that the socket has. Under 'm' an IPv6 socket gets the mapped form of 127.0.0.1. */
-static struct address loopback(int fd, int port)
+/* Of this machine; there is no RDMA device with the address of loopback. */
+static const char *own_address(const char *variable, const char *loopback)
 {
+	const char *set = getenv(variable);
+
+	return set ? set : loopback;
+}
+
+/* Our own address in the family that the socket has. Under 'm' an IPv6 socket gets the mapped form of the IPv4 one. */
+static struct address own(int fd, int port)
+{
+	const char *four = own_address("CONFORM_ADDRESS", "127.0.0.1");
 	int family = AF_INET;
 	socklen_t len = sizeof(family);
 	struct address to = {.len = sizeof(to.in)};
+	char mapped[INET6_ADDRSTRLEN];
 
 	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &len) || family != AF_INET6) {
 		to.in.sin_family = AF_INET;
 		to.in.sin_port = htons((uint16_t)port);
-		to.in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		inet_pton(AF_INET, four, &to.in.sin_addr);
 		return to;
 	}
 	to.len = sizeof(to.in6);
 	to.in6.sin6_family = AF_INET6;
 	to.in6.sin6_port = htons((uint16_t)port);
-	inet_pton(AF_INET6, run_family == 'm' ? "::ffff:127.0.0.1" : "::1", &to.in6.sin6_addr);
+	snprintf(mapped, sizeof(mapped), "::ffff:%s", four);
+	inet_pton(AF_INET6, run_family == 'm' ? mapped : own_address("CONFORM_ADDRESS6", "::1"), &to.in6.sin6_addr);
 	return to;
 }
 
@@ -111,7 +122,7 @@ void verb_socket(struct actor *a, int argc, char **argv)
 void verb_bind(struct actor *a, int argc, char **argv)
 {
 	int fd = fd_of(a, argv[1]);
-	struct address at = loopback(fd, argc > 2 ? (int)parse_number(argv[2]) : 0);
+	struct address at = own(fd, argc > 2 ? (int)parse_number(argv[2]) : 0);
 
 	say_result(a, CALL(bind(fd, &at.any, at.len)));
 	say_hidden(a, "port=%d", port_of(fd));
@@ -128,7 +139,7 @@ void verb_listen(struct actor *a, int argc, char **argv)
 void verb_server(struct actor *a, int argc, char **argv)
 {
 	int fd = socket(family_of(a), SOCK_STREAM, 0), on = 1;
-	struct address at = loopback(fd, 0);
+	struct address at = own(fd, 0);
 
 	for (int i = 2; i < argc; i++) {
 		if (!strcmp(argv[i], "nonblock"))
@@ -157,7 +168,7 @@ void verb_connect(struct actor *a, int argc, char **argv)
 		say_result(a, CALL(connect(fd, NULL, sizeof(to.in))));
 		return;
 	}
-	to = loopback(fd, (int)parse_number(argv[2]));
+	to = own(fd, (int)parse_number(argv[2]));
 	say_result(a, CALL(connect(fd, &to.any, to.len)));
 	say_hidden(a, "own=%d peer=%s", port_of(fd), argv[2]);
 }

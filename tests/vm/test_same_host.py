@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: MIT
 """One guest: the shared-memory road on another kernel than this machine's. Unmodified programs, and a part of the
 differential scripts, which compare each step with what that kernel's TCP does."""
-import glob
-import os
-import sys
-
 import proof
 import traffic
+from conformance import compare
 from guest import check, limit
 
 LIMIT = 100
-CONFORMANCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'conformance')
 SCRIPTS = ('stream', 'half_close', 'vectors', 'peek_waitall', 'reset', 'poll', 'select', 'epoll_level', 'epoll_edge', 'fork_server')
 
 
@@ -69,9 +65,4 @@ def test_the_kernel_leaves_nothing(one):
 
 @limit(150)
 def test_conformance(one):
-    run, program = os.path.join(CONFORMANCE, 'run.py'), os.environ['RINGWAY_CONFORM']
-    scripts = [os.path.join(CONFORMANCE, 'scripts', name + '.steps') for name in SCRIPTS]
-    check(all(glob.glob(script) for script in scripts), 'a script is missing')
-    said = one.run([sys.executable, '-B', run, '--shim', os.environ['RINGWAY_SHIM'], '--mode', 'procs-v4-both-after-0-spin-*-warm',
-                    program, *scripts])
-    check(f'{len(scripts)} script(s), 0 complaint(s)' in said, said)
+    compare(one, 'procs-v4-both-after-0-spin-*-warm', *SCRIPTS)
