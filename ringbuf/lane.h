@@ -3,6 +3,8 @@
  * The words by which a lane moves to the ring: announce and void are the sender's, ack is the receiver's. What they mean
  * and when they are written is the switch's business; here is only how they are read and written without tearing.
  * Sequence numbers start at 1; 0 means never. The writer keeps its own copies and never reads these back.
+ *
+ * And those by which it comes back, which are the retreat's.
  */
 #ifndef RINGWAY_RINGBUF_LANE_H
 #define RINGWAY_RINGBUF_LANE_H
@@ -60,6 +62,55 @@ static inline void lane_ack(struct lane_ctl *ctl, uint32_t seq)
 static inline bool lane_acked(const struct lane_ctl *ctl, uint32_t seq)
 {
 	return seq && peer_read_u32(&ctl->rx_state.ack_seq) == seq;
+}
+
+/* What the receiver wants of the sender, or is. */
+enum lane_asked {
+	ASKED_NOTHING,
+	ASKED_BACK,	/* leave the ring, I drain it */
+	ASKED_GONE,	/* I read the ring no more: what lies from the head on goes over TCP, and no frame */
+};
+
+enum lane_left {
+	LEFT_NOT,
+	LEFT_RESENDS,	/* TCP goes on with left_at; everything up to the tail comes first */
+	LEFT_CUT,	/* TCP has what lies from left_at to resent_to, and then what follows the tail */
+};
+
+enum lane_mover {
+	MOVER_NONE,
+	MOVER_SENDER,
+	MOVER_RECEIVER,
+};
+
+static inline enum lane_asked lane_asked(const struct lane_ctl *ctl)
+{
+	uint32_t asked = peer_read_u32(&ctl->rx_state.asked);
+
+	return asked <= ASKED_GONE ? (enum lane_asked)asked : ASKED_NOTHING;
+}
+
+static inline enum lane_left lane_left(const struct lane_ctl *ctl)
+{
+	uint32_t left = peer_read_u32(&ctl->tx_state.left);
+
+	return left <= LEFT_CUT ? (enum lane_left)left : LEFT_NOT;
+}
+
+/*
+ * The move lock, held over system calls that do not block: a frame, a piece that is sent again, a receiver that goes. It lies where both ends write, so
+ * one that lies can hold it, or break it: that costs it its own bytes.
+ */
+static inline bool lane_move_try(struct lane_ctl *ctl, enum lane_mover who)
+{
+	uint32_t none = MOVER_NONE;
+
+	return compare_exchange(&ctl->tx_state.moving.peer_word, &none, (uint32_t)who);
+}
+
+static inline void lane_move_end(struct lane_ctl *ctl)
+{
+	peer_publish_u32(&ctl->tx_state.moving, MOVER_NONE);
 }
 
 #endif

@@ -23,7 +23,7 @@
 #include "ringbuf/untrusted.h"
 
 #define SEGMENT_MAGIC UINT64_C(0x31796177676e6972) /* "ringway1" in memory */
-#define SEGMENT_VERSION 3
+#define SEGMENT_VERSION 4
 #define SEGMENT_LINE 128
 #define SEGMENT_CTL_BYTES 4096
 
@@ -108,7 +108,8 @@ struct lane_ctl {
 		peer_u32 wake;         /* the receiver's state, as it waits for bytes */
 		peer_u32 ack_seq;      /* the announcement that the receiver has agreed to */
 		peer_u32 trimming;     /* it gives the pages of the overflow ring back just now: nobody may write there */
-		uint8_t pad[SEGMENT_LINE - 12];
+		peer_u32 asked;        /* enum lane_asked: what the receiver wants of the sender, or is */
+		uint8_t pad[SEGMENT_LINE - 16];
 	} rx_state;
 	/* The sender's state, and its words of the switch; see lane.h. Read by the receiver four times a lap. */
 	struct {
@@ -116,10 +117,15 @@ struct lane_ctl {
 		peer_u32 announce_seq; /* 0 = never announced */
 		peer_u64 announce_at;  /* S, a count of bytes of the TCP stream */
 		peer_u32 void_seq;     /* announcements up to this one are void */
-		peer_u32 reserved;
+		peer_u32 left;         /* enum lane_left: has the sender left the ring? */
 		peer_u64 moved_at;     /* from this position on bytes lie in the overflow ring, while the moves in the tail are odd */
 		peer_u64 claimed;      /* up to this position the sender may be writing into the overflow ring */
-		uint8_t pad[SEGMENT_LINE - 40];
+		peer_u64 left_at;      /* once it has left: TCP goes on with this position */
+		peer_u64 resent_to;    /* and has the ring's bytes up to this one */
+		peer_u32 frames;       /* whole frames in the TCP stream, SWITCH among them */
+		peer_u32 owed;         /* a part of a frame is there */
+		peer_u32 moving;       /* enum lane_mover: the move lock, which both ends take */
+		uint8_t pad[SEGMENT_LINE - 68];
 	} tx_state;
 };
 
@@ -143,7 +149,10 @@ _Static_assert(offsetof(struct lane_ctl, tx_state.wake) == 2 * SEGMENT_LINE, "AB
 _Static_assert(offsetof(struct lane_ctl, tx_state.announce_at) == 2 * SEGMENT_LINE + 8, "ABI");
 _Static_assert(offsetof(struct lane_ctl, tx_state.moved_at) == 2 * SEGMENT_LINE + 24, "ABI");
 _Static_assert(offsetof(struct lane_ctl, tx_state.claimed) == 2 * SEGMENT_LINE + 32, "ABI");
+_Static_assert(offsetof(struct lane_ctl, tx_state.left_at) == 2 * SEGMENT_LINE + 40, "ABI");
+_Static_assert(offsetof(struct lane_ctl, tx_state.moving) == 2 * SEGMENT_LINE + 64, "ABI");
 _Static_assert(offsetof(struct lane_ctl, rx_state.trimming) == SEGMENT_LINE + 8, "ABI");
+_Static_assert(offsetof(struct lane_ctl, rx_state.asked) == SEGMENT_LINE + 12, "ABI");
 _Static_assert(SEGMENT_LANE_OFFSET(NR_LANES) <= SEGMENT_CTL_BYTES, "the control words fit in front of the rings");
 
 #endif

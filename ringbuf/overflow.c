@@ -131,6 +131,20 @@ uint64_t ring_tx_room_now(const struct ring_tx *tx)
 	return used > size ? size : size - used;
 }
 
+/* Whatever the sender has moved, what is unread and before the last move lies in the small ring. */
+const void *ring_tx_peek(const struct ring_tx *tx, uint64_t pos, size_t *len)
+{
+	uint64_t before = ahead(tx->last_move, pos, tx->area);
+	const struct ring_area *area = &tx->area[before ? RING_SMALL : ring_of(tx->last_move)];
+	uint64_t straight = area->mask + 1 - (pos & area->mask);
+
+	if (before && before < straight)
+		straight = before;
+	if (*len > straight)
+		*len = straight;
+	return area->data + (pos & area->mask);
+}
+
 /*
  * ---- Receiving ----
  */

@@ -209,6 +209,9 @@ static inline uint64_t ring_tx_spare(const struct ring_tx *tx)
  */
 bool ring_tx_overflow(struct ring_tx *tx);
 
+/* The sender's own bytes at `pos`, between head and tail, that lie in one piece: to be sent another way. */
+const void *ring_tx_peek(const struct ring_tx *tx, uint64_t pos, size_t *len);
+
 /* Of the room that was told, no more will be used. Only where less was sent than was asked for. */
 void ring_tx_unclaim(struct ring_tx *tx);
 
@@ -442,6 +445,12 @@ static inline ssize_t ring_rx_avail(struct ring_rx *rx)
 	if (unlikely(ring_rx_refresh(rx) < 0))
 		return -EPROTO;
 	return (ssize_t)ring_rx_known(rx);
+}
+
+/* As far as is known. */
+static inline bool ring_rx_is_drained(const struct ring_rx *rx)
+{
+	return rx->tail_seen == rx->head_pos;
 }
 
 /* The same, but looks at the peer's line anyway unless `want` bytes are known (MSG_WAITALL, FIONREAD). */

@@ -369,6 +369,11 @@ void ring_tx_clear_attention(struct ring_tx *tx, uint32_t flags)
 	fetch_and(&tx->ctl->rx_state.wake.peer_word, ~(flags & WAKE_ATTN_MASK));
 }
 
+void ring_tx_keep_attention(struct ring_tx *tx, uint32_t flags)
+{
+	fetch_or(&tx->ctl->rx_state.wake.peer_word, flags & WAKE_ATTN_MASK);
+}
+
 void ring_rx_clear_attention(struct ring_rx *rx, uint32_t flags)
 {
 	fetch_and(&rx->ctl->tx_state.wake.peer_word, ~(flags & WAKE_ATTN_MASK));

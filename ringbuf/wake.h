@@ -97,5 +97,7 @@ uint32_t ring_tx_attention(const struct ring_tx *tx);
 uint32_t ring_rx_attention(const struct ring_rx *rx);
 void ring_tx_clear_attention(struct ring_tx *tx, uint32_t flags);
 void ring_rx_clear_attention(struct ring_rx *rx, uint32_t flags);
+/* Taken, but what it asks cannot be done just now: set again. */
+void ring_tx_keep_attention(struct ring_tx *tx, uint32_t flags);
 
 #endif

@@ -75,6 +75,13 @@ struct lane_tx {
 	_Atomic int64_t probe_at;	/* when the next is due, see conn_probe.h; 0: nobody waits */
 	_Atomic int64_t stalled_at;	/* since when the peer has taken nothing of a full ring; 0: not known, or not so */
 	_Atomic uint64_t stalled_pos;	/* up to where it had taken by then */
+	uint64_t resent_pos;	/* once the lane has left the ring: the next byte of it for TCP */
+	uint32_t frames;	/* whole ones in the stream */
+	/* What is being written into the socket by who has the move lock, for a relative that finds it dead. */
+	uint8_t piece;		/* enum piece */
+	uint32_t piece_frames;	/* frames before it */
+	uint64_t piece_at;	/* how much of the thing was written before it */
+	uint64_t piece_count;	/* the kernel's count before it */
 };
 
 /* The direction that this end receives. */
@@ -101,6 +108,9 @@ struct lane_rx {
 	/* The beginning of what may be a frame, taken out of the kernel so that its socket is not readable for nothing. */
 	uint8_t stash_len;
 	uint8_t stash[FRAME_SIZE];
+	uint32_t frames;	/* taken */
+	uint64_t left_pos;	/* once the ring is drained behind a sender that left it: what TCP went on with */
+	uint64_t discarded;	/* of what came twice */
 };
 
 union conn_addr {
@@ -128,6 +138,7 @@ struct conn {
 	_Atomic uint8_t shared;		/* more than one process has held it: locks and counts are atomic from now on */
 	_Atomic uint8_t reason;		/* enum reason: why it is on TCP; REASON_NONE while nothing speaks against a ring */
 	_Atomic uint8_t pinned;		/* reason is final */
+	_Atomic uint8_t returned;	/* both lanes are back on TCP, and whoever has the descriptor may use it */
 	_Atomic uint8_t have_addr;
 	_Atomic uint8_t have_options;	/* conn_read_options() was here */
 	_Atomic int32_t rcv_lowat;
@@ -305,7 +316,7 @@ static inline bool conn_rx_on_ring(const struct conn *c)
 {
 	enum rx_state s = load_relaxed(&((struct conn *)c)->rx.state);
 
-	return s == RX_RING || (s == RX_ENDED && c->rx.proven);
+	return s == RX_RING || s == RX_LEFT || (s == RX_ENDED && c->rx.proven);
 }
 
 /* While true POLLOUT is room in the ring (or, in a lane whose reader is gone, always); else it is the kernel's. */
@@ -408,8 +419,8 @@ static inline bool conn_tx_attention(const struct conn *c)
 /* Takes the rx lane's flags, rx lock held, and remembers an end that was told. */
 uint32_t conn_take_rx_attention(struct conn *c);
 /* Clears the tx lane's, if the lane is free, and remembers what the next send has to know. */
-void conn_take_tx_attention(struct conn *c);
-void conn_take_tx_attention_locked(struct conn *c);
+void conn_take_tx_attention(struct conn *c, int fd);
+void conn_take_tx_attention_locked(struct conn *c, int fd);
 
 /*
  * Edges. rx: moves with every arrival in the ring and every end noticed, constant while the lane is on TCP, where the kernel's

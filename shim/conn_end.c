@@ -16,11 +16,13 @@
 #include "shim/conn_far.h"
 #include "shim/conn_fin.h"
 #include "shim/conn_lock.h"
+#include "shim/conn_probe.h"
 #include "shim/far.h"
 #include "shim/fdtab.h"
 #include "shim/log.h"
 #include "shim/nego.h"
 #include "shim/ready.h"
+#include "shim/retreat.h"
 #include "shim/switch.h"
 
 #define LOOK_FRAMES 16
@@ -34,6 +36,18 @@ void conn_receiver_goes(struct conn *c)
 	if (!exchange(&c->tx.gone_hint, 1) && conn_is_far(c))
 		store_relaxed(&c->tx.probe_due, 1);
 	store_relaxed(&c->tx.alert, 1);
+}
+
+void conn_ring_said(struct conn *c, int fd, uint32_t said)
+{
+	if (said & WAKE_ATTN_KERNEL)
+		conn_receiver_goes(c);
+	if (said & WAKE_ATTN_WORDS) {
+		conn_take_tx_attention_locked(c, fd);
+		retreat_push(c, fd);
+	}
+	if (said & RING_UNHEARD)
+		conn_write_probe(c, fd);
 }
 
 void conn_set_pending(struct conn *c, int err)
@@ -68,6 +82,7 @@ bool conn_look(struct conn *c, int fd)
 
 		switch (frame_receive(c, fd, &due, NULL)) {
 		case FRAME_TAKEN:
+			c->rx.frames++;
 			if (due.type != FRAME_FIN || conn_fin_came(c, due.pos))
 				continue;
 			conn_lied(c, fd, REASON_BAD_POSITION);
@@ -75,6 +90,9 @@ bool conn_look(struct conn *c, int fd)
 		case FRAME_NOT_YET:
 			return false;
 		case FRAME_NONE:
+			/* The words after the bytes: what is sent again comes behind the word that says so. */
+			if (retreat_left(c))
+				return false;
 			conn_lied(c, fd, REASON_BAD_FRAME);
 			return true;
 		case FRAME_END:
@@ -166,7 +184,9 @@ static bool leaves_unread(struct conn *c, int fd)
 {
 	if (load_relaxed(&c->rx.state) == RX_ACKED && switch_read_cap(c) == 0)
 		switch_take(c, fd);
-	if (load_relaxed(&c->rx.state) == RX_RING)
+	if (retreat_left(c) || load_relaxed(&c->rx.state) == RX_FOLLOW)
+		retreat_follow(c, fd);
+	else if (load_relaxed(&c->rx.state) == RX_RING)
 		conn_look(c, fd);
 	if (conn_rx_on_ring(c))
 		return ring_rx_avail(&c->link.rx) > 0;
@@ -199,11 +219,11 @@ void conn_end_lanes(struct conn *c, int fd)
 	unsigned len = sizeof(c->linger);
 	bool unread;
 
-	if (!load_relaxed(&c->linked))
+	if (!load_relaxed(&c->linked) || load_relaxed(&c->returned))
 		return;
 	if (conn_is_far(c))
 		far_pump(c, 0);
-	unread = leaves_unread(c, fd);
+	unread = leaves_unread(c, fd) || !retreat_end_begin(c, fd);
 	if (unread) {
 		c->linger_ours = !sys_getsockopt(fd, SOL_SOCKET, SO_LINGER, &c->linger, &len);
 		sys_setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
@@ -219,6 +239,7 @@ void conn_unend_lanes(struct conn *c, int fd)
 	if (c->linger_ours)
 		sys_setsockopt(fd, SOL_SOCKET, SO_LINGER, &c->linger, sizeof(c->linger));
 	c->linger_ours = 0;
+	retreat_end_over(c);
 }
 
 void conn_tell_shut(struct conn *c)
@@ -229,8 +250,10 @@ void conn_tell_shut(struct conn *c)
 
 int conn_shutdown(struct conn *c, int fd, int how)
 {
+	/* Connecting to nowhere resets. */
+	struct sockaddr reset = { .sa_family = AF_UNSPEC };
+	bool locked, pushed = true;
 	uint8_t was_shut;
-	bool locked;
 	int r;
 
 	if (how != SHUT_RD && conn_is_linked(c) && conn_hold(c, fd)) {
@@ -250,12 +273,16 @@ int conn_shutdown(struct conn *c, int fd, int how)
 	 */
 	if (locked && how != SHUT_RD && conn_is_linked(c))
 		ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
-	if (locked && how != SHUT_RD)
+	if (locked && how != SHUT_RD) {
 		conn_fin_send(c, fd);
+		pushed = retreat_end_begin(c, fd);
+	}
 	/* Before the kernel wakes another thread's wait: it must find the lane readable. */
 	if (how == SHUT_RD || how == SHUT_RDWR)
 		store_relaxed(&c->rx.shut, 1);
-	r = (int)sys_call2(SYS_shutdown, fd, how);
+	r = (int)(pushed ? sys_call2(SYS_shutdown, fd, how) : sys_call3(SYS_connect, fd, &reset, sizeof(reset)));
+	if (locked && how != SHUT_RD)
+		retreat_end_over(c);
 	if (r == 0 && locked) {
 		if (how != SHUT_RD) {
 			store_relaxed(&c->tx.shut, 1);
@@ -302,8 +329,12 @@ int conn_inq(struct conn *c, int fd)
 		return 0;
 	if (load_relaxed(&c->rx.state) == RX_ACKED && switch_read_cap(c) == 0)
 		switch_take(c, fd);
+	if (retreat_left(c) || load_relaxed(&c->rx.state) == RX_FOLLOW)
+		retreat_follow(c, fd);
 	if (conn_rx_on_ring(c)) {
 		n = ring_arrived(c);
+	} else if (load_relaxed(&c->rx.state) == RX_FOLLOW) {
+		n = 0;
 	} else {
 		cap = switch_read_cap(c);
 		r = (int)sys_call3(SYS_ioctl, fd, SIOCINQ, &kernel);

@@ -28,6 +28,9 @@ void conn_set_pending(struct conn *c, int err);
 #define RING_ORPHAN 1
 int conn_ring_check(struct conn *c, int fd);
 
+/* What ring_tx_notify() had to say, tx lock held. */
+void conn_ring_said(struct conn *c, int fd, uint32_t said);
+
 /* As the kernel does for this thread. */
 void conn_raise_sigpipe(void);
 

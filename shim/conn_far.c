@@ -182,7 +182,7 @@ int conn_far_check(struct conn *c, int fd)
 	if (!c->dead_send_at)
 		c->dead_send_at = now;
 	if (load_relaxed(&c->tx.state) == TX_RING) {
-		conn_take_tx_attention_locked(c);
+		conn_take_tx_attention_locked(c, fd);
 		conn_frames_try(c, fd);
 		/* Who goes lets go of the link before its kernel says so. */
 		if (load_relaxed(&c->link_judged) || kernel_says(fd, load_relaxed(&c->tx.gone_hint) ? POLLRDHUP : 0))

@@ -27,6 +27,7 @@
 #include "shim/pipe_io.h"
 #include "shim/plain.h"
 #include "shim/ready.h"
+#include "shim/retreat.h"
 #include "shim/switch.h"
 #include "shim/unwound.h"
 #include "shim/wait.h"
@@ -43,6 +44,7 @@ static ssize_t into_ring_locked(struct conn *c, int fd, int in_fd, off_t pos, si
 {
 	struct ring_tx *tx = &c->link.tx;
 	uint8_t nowhere[BOUNCE_BYTES];
+	uint32_t said = 0;
 	size_t straight;
 	ssize_t room, n;
 
@@ -53,6 +55,8 @@ static ssize_t into_ring_locked(struct conn *c, int fd, int in_fd, off_t pos, si
 			return pipe_or_file_read(in_fd, pos, nowhere, len < sizeof(nowhere) ? len : sizeof(nowhere));
 		if (r < 0)
 			return r;
+		if (load_relaxed(&c->tx.state) != TX_RING)
+			return -EOPNOTSUPP;
 	}
 	room = ring_tx_room(tx, len);
 	if (room == 0 && patient && ring_tx_spare(tx))
@@ -73,11 +77,12 @@ static ssize_t into_ring_locked(struct conn *c, int fd, int in_fd, off_t pos, si
 	n = pipe_or_file_read(in_fd, pos, tx->data + (tx->tail_pos & tx->mask), len < straight ? len : straight);
 	if (n > 0) {
 		ring_publish(tx, tx->tail_pos + (uint64_t)n);
-		if (unlikely(ring_tx_notify(tx) & RING_UNHEARD))
-			conn_write_probe(c, fd);
+		said = ring_tx_notify(tx);
 	}
 	if (unlikely(n < (ssize_t)len))
 		ring_tx_unclaim(tx);
+	if (unlikely(said))
+		conn_ring_said(c, fd, said);
 	return n;
 }
 
@@ -147,7 +152,7 @@ static void hold_for_switch(struct conn *c, int fd, bool block)
 	if (load_relaxed(&c->tx.mode) != MODE_SLOW || !conn_hold(c, fd))
 		return;
 	if (conn_is_linked(c) && switch_wants_hold(c))
-		wait_for_acknowledgement(c, block);
+		wait_for_acknowledgement(c, fd, block);
 	conn_drop(c);
 }
 
@@ -303,6 +308,15 @@ static ssize_t ring_to_pipe(struct conn *c, int pipe_fd, size_t len)
 	return n;
 }
 
+static ssize_t ring_and_left_to_pipe(struct conn *c, int fd, int pipe_fd, size_t len)
+{
+	ssize_t n = ring_to_pipe(c, pipe_fd, len);
+
+	if (retreat_left(c))
+		retreat_follow(c, fd);
+	return n;
+}
+
 /* What is there now. -EAGAIN: nothing, or no room in the pipe. */
 static ssize_t splice_in_step(struct conn *c, int fd, int pipe_fd, size_t len, unsigned flags)
 {
@@ -316,10 +330,10 @@ static ssize_t splice_in_step(struct conn *c, int fd, int pipe_fd, size_t len, u
 	if (fdtab_get(fd) != c)
 		n = -EBADF;
 	else if (conn_rx_on_ring(c))
-		n = ring_to_pipe(c, pipe_fd, len);
+		n = ring_and_left_to_pipe(c, fd, pipe_fd, len);
 	else if (c->rx.stash_len && load_relaxed(&c->rx.state) != RX_ACKED)
 		n = stash_to_pipe(c, pipe_fd, len);
-	else if (load_relaxed(&c->rx.state) != RX_ENDED)
+	else if (load_relaxed(&c->rx.state) != RX_ENDED && load_relaxed(&c->rx.state) != RX_FOLLOW)
 		n = tcp_to_pipe(c, fd, pipe_fd, len, flags);
 	lane_unlock(&c->rx.lock);
 	signals_in(before);

@@ -206,7 +206,7 @@ int conn_fin_send(struct conn *c, int fd)
 	if (!sends_far(c) || load_relaxed(&c->tx.fin) == TX_FIN_SENT)
 		return 0;
 	r = wait_for_bytes(c);
-	conn_take_tx_attention_locked(c);
+	conn_take_tx_attention_locked(c, fd);
 	/*
 	 * Who has closed, or shut both directions, waits for no end, and its kernel answers a frame with a reset. One that has let go of the link, too,
 	 * may have had all bytes, and has not answered.

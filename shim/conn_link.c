@@ -17,6 +17,7 @@
 #include "shim/conn_probe.h"
 #include "shim/log.h"
 #include "shim/ready.h"
+#include "shim/retreat.h"
 #include "shim/switch.h"
 #include "shim/wait.h"
 
@@ -69,6 +70,7 @@ void conn_rx_recover(struct conn *c)
 	if (!load_relaxed(&c->linked))
 		return;
 	ring_rx_recover(&c->link.rx);
+	retreat_recover_rx(c);
 	bell_ring(c->link.rx.bells.bell_fd, &c->link.rx.bells.peer);
 }
 
@@ -150,15 +152,15 @@ uint32_t conn_take_rx_attention(struct conn *c)
 }
 
 /* What the receiver asked for is remembered for the next send; an acknowledgement lies in its own word. */
-void conn_take_tx_attention(struct conn *c)
+void conn_take_tx_attention(struct conn *c, int fd)
 {
 	if (!conn_tx_attention(c) || !conn_trylock_tx(c))
 		return;
-	conn_take_tx_attention_locked(c);
+	conn_take_tx_attention_locked(c, fd);
 	lane_unlock(&c->tx.lock);
 }
 
-void conn_take_tx_attention_locked(struct conn *c)
+void conn_take_tx_attention_locked(struct conn *c, int fd)
 {
 	uint32_t flags = ring_tx_attention(&c->link.tx);
 
@@ -167,6 +169,8 @@ void conn_take_tx_attention_locked(struct conn *c)
 	if (flags & WAKE_ATTN_KERNEL)
 		conn_receiver_goes(c);
 	ring_tx_clear_attention(&c->link.tx, flags);
+	if (flags & WAKE_ATTN_WORDS && !retreat_answer(c, fd))
+		ring_tx_keep_attention(&c->link.tx, WAKE_ATTN_WORDS);
 }
 
 uint64_t conn_rx_edge(struct conn *c)
@@ -202,7 +206,14 @@ int conn_frames_locked(struct conn *c, int fd)
 			switch_take(c, fd);
 		break;
 	case RX_RING:
-		conn_look(c, fd);
+		if (!retreat_left(c)) {
+			conn_look(c, fd);
+			break;
+		}
+		/* fall through */
+	case RX_LEFT:
+	case RX_FOLLOW:
+		retreat_follow(c, fd);
 		break;
 	default:
 		break;
@@ -256,9 +267,11 @@ short conn_kernel_events(const struct conn *c, short want)
 		return want;
 	if (conn_tx_on_ring(c))
 		events &= ~WRITE_EVENTS;
+	else if (unlikely(retreat_owes(c)))
+		events |= POLLOUT;
 	if (conn_rx_on_ring(c)) {
-		/* Once the end was noticed the socket is readable for ever, and says nothing new. */
-		if (load_relaxed(&((struct conn *)c)->rx.state) == RX_ENDED || conn_fin_awaited(c))
+		/* Once the end was noticed the socket is readable for ever, and says nothing new; behind a ring that was left it holds what comes later. */
+		if (load_relaxed(&((struct conn *)c)->rx.state) != RX_RING || conn_fin_awaited(c))
 			events &= ~READ_EVENTS;
 		else
 			events |= POLLIN;
@@ -286,9 +299,25 @@ static bool gone_for_good(const struct conn *c, short kernel)
 	return conn_far_is_dead(c) && load_relaxed(&((struct conn *)c)->tx.gone_hint) && kernel & POLLRDHUP;
 }
 
+/* A ring that was left stands between the lane and its socket. */
+static bool is_returning(struct conn *c)
+{
+	enum rx_state s = load_relaxed(&c->rx.state);
+
+	return unlikely(s == RX_LEFT || s == RX_FOLLOW || (s == RX_RING && lane_left(c->link.rx.ctl) != LEFT_NOT));
+}
+
+static bool kernel_has_bytes(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	struct timespec now = { 0 };
+
+	return sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0;
+}
+
 short conn_ready(struct conn *c, int fd, short want, short kernel)
 {
-	bool shut = load_relaxed(&c->rx.shut);
+	bool shut = load_relaxed(&c->rx.shut), returning;
 	short ready;
 
 	if (!conn_is_linked(c))
@@ -301,13 +330,14 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 	/* A call would not wait, it would be reset. */
 	if (unlikely(conn_pump_look(c) == -ESRCH))
 		return ready | POLLERR | POLLHUP | (want & (READ_EVENTS | WRITE_EVENTS | POLLRDHUP));
-	conn_take_tx_attention(c);
+	retreat_serve(c, fd);
+	returning = is_returning(c);
 	if (conn_is_stalled(c))
 		conn_probe_if_due(c, fd);
 	/* An end of our own that is shut for reading looks the same. */
 	if (kernel & POLLRDHUP && !shut && conn_tx_on_ring(c))
 		conn_peer_ended(c);
-	if (kernel & (POLLIN | POLLRDHUP | POLLHUP | POLLERR) || conn_rx_attention(c) || unlooked(c) || conn_far_is_dead(c))
+	if (kernel & (POLLIN | POLLRDHUP | POLLHUP | POLLERR) || conn_rx_attention(c) || unlooked(c) || conn_far_is_dead(c) || returning)
 		conn_frames_try(c, fd);
 	/* On TCP the end would come behind the bytes. */
 	if (unlikely(conn_fin_awaited(c)) && !(kernel & POLLERR)) {
@@ -320,12 +350,21 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 	if (conn_rx_on_ring(c)) {
 		size_t low = (size_t)load_relaxed(&c->rcv_lowat), most = ring_rx_comes(&c->link.rx) / 2;
 
+		/* To a ring that was left nothing is added. */
+		if (load_relaxed(&c->rx.state) == RX_LEFT)
+			low = 1;
 		if (conn_rx_avail(c) >= (low < most ? low : most) || conn_rx_ended(c) || shut)
 			ready |= want & READ_EVENTS;
 	} else if (load_relaxed(&c->rx.state) == RX_ACKED) {
 		if (conn_rx_tcp_bytes(c, fd) || conn_rx_ended(c) || shut)
 			ready |= want & kernel & READ_EVENTS;
+	} else if (load_relaxed(&c->rx.state) == RX_FOLLOW) {
+		if (conn_rx_ended(c) || shut)
+			ready |= want & READ_EVENTS;
 	} else {
+		/* The bytes of which the kernel spoke may have been none of the program's. */
+		if (unlikely(returning) && kernel & POLLIN && !kernel_has_bytes(fd))
+			kernel &= ~READ_EVENTS;
 		ready |= want & kernel & READ_EVENTS;
 		if (c->rx.stash_len || conn_rx_ended(c))
 			ready |= want & READ_EVENTS;

@@ -11,6 +11,7 @@
 #include "shim/conn_use.h"
 #include "shim/conn_end.h"
 #include "shim/fdtab.h"
+#include "shim/retreat.h"
 #include "shim/wait.h"
 
 #define FIRST_NS INT64_C(200000000)
@@ -23,11 +24,15 @@ ssize_t conn_write_probe(struct conn *c, int fd)
 	uint8_t frame[FRAME_SIZE];
 	ssize_t n;
 
+	if (load_relaxed(&c->tx.state) != TX_RING && load_relaxed(&c->tx.state) != TX_ORPHAN)
+		return 0;
+	if (!retreat_frame_begin(c, fd, PIECE_PROBE))
+		return -EAGAIN;
 	frame_make(frame, FRAME_PROBE, c->nonce, c->peer_nonce, 0);
 	n = sys_sendto(fd, frame + c->tx.probe_done, FRAME_SIZE - c->tx.probe_done, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	retreat_frame_end(c, PIECE_PROBE, n);
 	if (n < 0)
 		return n;
-	c->tx.probe_done += (uint8_t)n;
 	if (c->tx.probe_done < FRAME_SIZE)
 		return -EAGAIN;
 	c->tx.probe_done = 0;

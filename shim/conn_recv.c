@@ -21,6 +21,7 @@
 #include "shim/fdtab.h"
 #include "shim/plain.h"
 #include "shim/ready.h"
+#include "shim/retreat.h"
 #include "shim/switch.h"
 #include "shim/wait.h"
 
@@ -220,24 +221,46 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags, struct msghdr *m)
 {
 	size_t cap;
+	ssize_t n;
 
 	if (load_relaxed(&c->linked)) {
 		enum rx_state s = load_relaxed(&c->rx.state);
 
-		if (s == RX_SEEK || s == RX_ACKED) {
+		/* Or a sleep would not begin. */
+		if (s != RX_RING && s != RX_ENDED)
 			conn_take_rx_attention(c);
+		if (s == RX_SEEK || s == RX_ACKED)
 			switch_acknowledge(c, fd);
-		}
+		if (s == RX_SEEK && load_relaxed(&c->pinned) && !load_relaxed(&c->rx.pending_errno))
+			switch_stay_rx(c);
 	}
 	for (;;) {
 		switch ((enum rx_state)load_relaxed(&c->rx.state)) {
 		case RX_RING:
+			if (likely(!retreat_left(c)))
+				return step_ring(c, fd, w, flags, m);
+			/* fall through */
+		case RX_LEFT:
+			n = take_ring(c, w, flags);
+			/* What came twice goes out of the socket with the last byte. */
+			if (n > 0 && (size_t)n == w->left && !(flags & MSG_PEEK))
+				retreat_follow(c, fd);
+			if (n > 0 || (!w->left && conn_rx_avail(c)))
+				return n;
+			if (n < 0)
+				conn_lied(c, fd, REASON_BAD_POSITION);
+			/* fall through */
+		case RX_FOLLOW:
+			retreat_follow(c, fd);
+			if (load_relaxed(&c->rx.state) == RX_FOLLOW)
+				return load_relaxed(&c->rx.shut) ? 0 : -EAGAIN;
+			continue;
 		case RX_ENDED:
 			return step_ring(c, fd, w, flags, m);
 		case RX_ACKED:
 			cap = switch_read_cap(c);
 			if (cap && flags & MSG_PEEK && w->left > cap) {
-				ssize_t n = peek_across(c, fd, w, cap, flags);
+				n = peek_across(c, fd, w, cap, flags);
 
 				if (n >= 0)
 					return n;
@@ -276,13 +299,13 @@ static void after_call(struct conn *c, int fd)
 		conn_tell_stats(c, fd);
 }
 
-/* Nothing comes any more: a peek that wants more than what is there has it all. */
+/* Nothing comes any more, or nothing that a peek could see beside what is there: one that wants more has it all. */
 static bool stream_is_over(struct conn *c, int fd)
 {
 	struct pollfd p = { .fd = fd, .events = POLLRDHUP };
 	struct timespec now = { 0 };
 
-	return load_relaxed(&c->rx.state) == RX_ENDED || sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0;
+	return load_relaxed(&c->rx.state) == RX_ENDED || load_relaxed(&c->rx.state) == RX_LEFT || sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0;
 }
 
 ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr, int flags, struct msghdr *m)
@@ -326,7 +349,7 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 		 * A short step may have stopped at a window of many pieces, or where TCP ends and the ring begins: a call that
 		 * returns less than was asked for must have left nothing behind.
 		 */
-		if (n > 0 && w.left && !(flags & MSG_PEEK) && (done < low || switch_read_cap(c) == 0)) {
+		if (n > 0 && w.left && !(flags & MSG_PEEK) && (done < low || switch_read_cap(c) == 0 || load_relaxed(&c->rx.state) == RX_LEFT)) {
 			lane_unlock(&c->rx.lock);
 			continue;
 		}
@@ -341,6 +364,8 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 		if (wait)
 			conn_call_sleeps(c, &sleep);
 		lane_unlock(&c->rx.lock);
+		if (n == -EAGAIN && load_relaxed(&c->linked))
+			retreat_serve(c, fd);
 		after_call(c, fd);
 		if (!wait)
 			break;
@@ -373,6 +398,29 @@ static ssize_t take_late(struct conn *c, uint8_t *buf, size_t len)
 	return n > 0 ? n : 0;
 }
 
+/*
+ * The sender has left the ring, and it is drained. What came twice goes out of the socket at once: unread, it would make a reset of this process's
+ * end. And where the ring has not filled the buffer, what lies in the socket by now belongs to the same call.
+ */
+static __attribute__((noinline)) size_t recv_behind_ring(struct conn *c, int fd, void *buf, size_t len, int flags)
+{
+	struct iovec iov = { .iov_base = buf, .iov_len = len };
+	ssize_t n;
+
+	if (conn_lock_rx(c) == 0) {
+		if (fdtab_get(fd) == c && retreat_left(c))
+			retreat_follow(c, fd);
+		lane_unlock(&c->rx.lock);
+	}
+	if (!len)
+		return 0;
+	n = conn_recv_iov(c, fd, &iov, 1, flags | MSG_DONTWAIT, NULL);
+
+	if (n < 0 && n != -EAGAIN && n != -EINTR && n != -EBADF)
+		conn_set_pending(c, (int)-n);
+	return n > 0 ? (size_t)n : 0;
+}
+
 #define HOT_FLAGS (MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC)
 
 /* The warm path: bytes are in the ring, or about to come, and nothing special is asked. */
@@ -383,6 +431,7 @@ static __attribute__((noinline)) ssize_t recv_any(struct conn *c, int fd, void *
 	if (likely(load_relaxed(&c->rx.mode) == MODE_RING) &&
 	    likely(!(flags & ~HOT_FLAGS)) && likely(!user_range_bad(buf, len)) &&
 	    likely(load_relaxed(&c->rcv_lowat) <= 1) && likely(conn_entered(c, fd, &c->rx.lock, conn_lock_rx(c)) == 0)) {
+		bool left = false;
 		ssize_t n = 0;
 
 		if (likely(load_relaxed(&c->rx.state) == RX_RING)) {
@@ -392,9 +441,12 @@ static __attribute__((noinline)) ssize_t recv_any(struct conn *c, int fd, void *
 			n = ring_read(&c->link.rx, buf, len);
 			if (unlikely(n > 0 && (size_t)n < len && conn_is_far(c)))
 				n += take_late(c, (uint8_t *)buf + n, len - (size_t)n);
+			left = n > 0 && ring_rx_is_drained(&c->link.rx) && unlikely(lane_left(c->link.rx.ctl) != LEFT_NOT);
 		}
 		lane_unlock(&c->rx.lock);
 		if (likely(n > 0)) {
+			if (unlikely(left))
+				n += (ssize_t)recv_behind_ring(c, fd, (uint8_t *)buf + n, len - (size_t)n, flags);
 			count_add(&c->rx.calls, 1);
 			if (unlikely(load_relaxed(&c->rx.calls) % CONN_TELL_EVERY == 0))
 				conn_tell_stats(c, fd);
@@ -422,12 +474,15 @@ static __attribute__((noinline)) ssize_t recv_told(struct conn *c, int fd, ssize
 /* The hot path: a short message that is known to be there. All other ways end in a call that is the last thing it does, so that it saves nothing. */
 ssize_t conn_recv(struct conn *c, int fd, void *buf, size_t len, int flags)
 {
+	struct ring_rx *rx = &c->link.rx;
 	uint64_t calls;
 
 	if (unlikely(load_relaxed(&c->rx.mode) != MODE_RING) || unlikely(flags & ~HOT_FLAGS) || unlikely(user_range_bad(buf, len)) ||
 	    unlikely(load_relaxed(&c->rcv_lowat) > 1) || unlikely(!conn_lock_alone(c, &c->rx.lock)))
 		return recv_any(c, fd, buf, len, flags);
-	if (unlikely(load_relaxed(&c->rx.state) != RX_RING) || unlikely(!ring_read_short(&c->link.rx, buf, len)))
+	/* Where the sender has left the ring, its last bytes are more than a copy. */
+	if (unlikely(load_relaxed(&c->rx.state) != RX_RING) || (ring_rx_known(rx) == len && unlikely(lane_left(rx->ctl) != LEFT_NOT)) ||
+	    unlikely(!ring_read_short(rx, buf, len)))
 		return recv_unlocked(c, fd, buf, len, flags);
 	calls = load_relaxed(&c->rx.calls) + 1;
 	store_relaxed(&c->rx.calls, calls);

@@ -20,6 +20,7 @@
 #include "shim/fdtab.h"
 #include "shim/plain.h"
 #include "shim/ready.h"
+#include "shim/retreat.h"
 #include "shim/switch.h"
 #include "shim/wait.h"
 
@@ -50,10 +51,8 @@ static ssize_t give_tcp(struct conn *c, int fd, const struct iov_walk *w, int fl
 
 static inline void notified(struct conn *c, int fd, uint32_t said)
 {
-	if (unlikely(said & WAKE_ATTN_KERNEL))
-		conn_receiver_goes(c);
-	if (unlikely(said & RING_UNHEARD))
-		conn_write_probe(c, fd);
+	if (unlikely(said))
+		conn_ring_said(c, fd, said);
 }
 
 /*
@@ -96,7 +95,7 @@ static void check_health(struct conn *c, int fd)
 	struct pollfd p = { .fd = fd, .events = POLLRDHUP };
 	struct timespec now = { 0 };
 
-	conn_take_tx_attention_locked(c);
+	conn_take_tx_attention_locked(c, fd);
 	if (!load_relaxed(&c->tx.gone_hint)) {
 		if (!load_relaxed(&c->tx.peer_ended))
 			return;
@@ -156,7 +155,7 @@ static ssize_t give(struct conn *c, int fd, const struct iov_walk *w, bool patie
 	struct iov_walk rest = *w;
 	ssize_t more, n = give_ring(c, fd, w);
 
-	if (likely((size_t)n == w->left) || unlikely(n < 0) || (patient && ring_tx_spare(&c->link.tx)))
+	if (likely((size_t)n == w->left) || unlikely(n < 0) || unlikely(load_relaxed(&c->tx.state) != TX_RING) || (patient && ring_tx_spare(&c->link.tx)))
 		return n;
 	/* What the receiver has taken since is only known once somebody has looked. */
 	if (conn_is_far(c)) {
@@ -184,6 +183,8 @@ static ssize_t give(struct conn *c, int fd, const struct iov_walk *w, bool patie
 	return n;
 }
 
+/* STEP_LEFT: nothing was done, the lane is not on the ring any more. */
+#define STEP_LEFT (-EXDEV)
 static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int flags, const struct msghdr *m, bool patient)
 {
 	ssize_t n;
@@ -197,6 +198,8 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 	n = conn_ring_check(c, fd);
 	if (n < 0)
 		return n;
+	if (unlikely(load_relaxed(&c->tx.state) == TX_LEFT))
+		return STEP_LEFT;
 	if (iov_meets_hole(w))
 		return -EFAULT;
 	if (n == RING_ORPHAN)
@@ -225,18 +228,28 @@ static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags,
 	switch ((enum tx_state)load_relaxed(&c->tx.state)) {
 	case TX_RING:
 	case TX_ORPHAN:
-		return step_ring(c, fd, w, flags, m, patient);
+		n = step_ring(c, fd, w, flags, m, patient);
+		if (likely(n != STEP_LEFT))
+			return n;
+		/* fall through */
 	case TX_SEEK:
 	case TX_ANNOUNCED:
 	case TX_FRAMING:
+	case TX_LEFT:
 		if (!load_relaxed(&c->linked))
 			break;
-		conn_take_tx_attention_locked(c);
+		conn_take_tx_attention_locked(c, fd);
+		if (load_relaxed(&c->tx.state) == TX_SEEK && load_relaxed(&c->pinned))
+			switch_stay_tx(c);
 		if (!w->left && load_relaxed(&c->tx.state) != TX_FRAMING)
 			break;
 		r = switch_before_send(c, fd, w);
-		if (r == 1)
-			return step_ring(c, fd, w, flags, m, patient);
+		if (r == 1) {
+			n = step_ring(c, fd, w, flags, m, patient);
+			if (n != STEP_LEFT)
+				return n;
+			r = switch_before_send(c, fd, w);
+		}
 		if (r < 0)
 			return r;
 		n = give_tcp(c, fd, w, flags, m);
@@ -317,7 +330,7 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 
 		if (unlikely(load_relaxed(&c->tx.mode) == MODE_SLOW) && conn_hold(c, fd)) {
 			if (conn_is_linked(c) && switch_wants_hold(c))
-				wait_for_acknowledgement(c, may_block(c, flags));
+				wait_for_acknowledgement(c, fd, may_block(c, flags));
 			conn_drop(c);
 		}
 		n = conn_entered(c, fd, &c->tx.lock, conn_lock_tx(c));
@@ -333,6 +346,8 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 		if (wait && n == -EAGAIN)
 			conn_call_sleeps(c, &sleep);
 		lane_unlock(&c->tx.lock);
+		if (n == -EAGAIN && load_relaxed(&c->linked))
+			retreat_serve(c, fd);
 		after_call(c, fd);
 		if (n > 0 && w.left)
 			continue;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What a program that we exec, or that libc spawns for us, finds under its inherited numbers. A connection on TCP is
- * passed on as it is, and stays on TCP. One on a ring cannot be carried across: what its new owner wrote would land among
- * frames. So it is kept out: closed by the exec, or, under the numbers 0 to 2, where programs expect something, replaced
- * by a socket whose peer has reset. All of it is undone if the exec fails.
+ * passed on as it is, and stays on TCP. One on a ring comes back to TCP first. Where that cannot be (RETREAT.md section 7) what its new owner wrote would land among
+ * frames, and what it should read would be missing. So it is kept out: closed by the exec, or, under the numbers 0 to 2, where programs expect
+ * something, replaced by a socket whose peer has reset. Of a failed exec only that is undone.
  */
 #include "shim/inherit.h"
 
@@ -14,9 +14,16 @@
 
 #include "ringbuf/sys.h"
 #include "shim/guard.h"
+#include "shim/retreat.h"
 #include "shim/summary.h"
 
 #define DUP_MINIMUM 10 /* a saved copy of 0, 1 or 2 goes above what a program is likely to ask for by number */
+
+/* Or may be put there at any moment: nobody but us may use the socket. */
+static bool on_a_ring(struct conn *c)
+{
+	return conn_is_linked(c) && !load_relaxed(&c->returned);
+}
 
 /* Would the number be open in the new program? */
 static bool passes_exec(int fd)
@@ -40,7 +47,7 @@ static void shield_raise(struct inherit_shield *shield)
 	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned int)fd + 1)) {
 		struct conn *c = fdtab_get(fd);
 
-		nr += c && conn_is_linked(c);
+		nr += c && on_a_ring(c);
 	}
 	if (nr == 0)
 		return;
@@ -54,7 +61,7 @@ static void shield_raise(struct inherit_shield *shield)
 	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned int)fd + 1)) {
 		struct conn *c = fdtab_get(fd);
 
-		if (!c || !conn_is_linked(c) || !passes_exec(fd))
+		if (!c || !on_a_ring(c) || !passes_exec(fd))
 			continue;
 		set_cloexec(fd, true);
 		if (shield->nr < nr)
@@ -71,14 +78,14 @@ static void shield_lower(struct inherit_shield *shield)
 	*shield = (struct inherit_shield){ .nr = 0 };
 }
 
-/* Linked ones are the shield's. */
+/* Those that cannot come back to TCP are the shield's. */
 static void pin_what_passes(void)
 {
 	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned int)fd + 1)) {
 		struct conn *c = fdtab_get(fd);
 
-		if (c && !conn_is_linked(c) && passes_exec(fd))
-			(void)fd_pin(fd, REASON_EXEC);
+		if (c && passes_exec(fd))
+			(void)fd_hand_on(fd, REASON_EXEC);
 	}
 }
 
@@ -114,31 +121,31 @@ static int dead_socket(void)
 	return pair[0];
 }
 
-/* Is the file under `fd` a linked connection? In a vfork child the table does not know what dup2() put there. */
-static bool is_linked(int fd)
+/* The connection on a ring whose socket is under `fd`, or NULL. In a vfork child the table does not know what dup2() put there. */
+static struct conn *on_a_ring_under(int fd)
 {
 	struct conn *c = fdtab_get(fd);
 	uint64_t cookie;
 	unsigned int len = sizeof(cookie);
 
 	if (!in_vfork_child())
-		return c && conn_is_linked(c);
+		return c && on_a_ring(c) ? c : NULL;
 	if (sys_getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &len) < 0)
-		return false;
+		return NULL;
 	for (int other = fdtab_next_conn(0); other >= 0; other = fdtab_next_conn((unsigned int)other + 1)) {
 		c = fdtab_get(other);
-		if (c && conn_is_linked(c) && c->cookie == cookie)
-			return true;
+		if (c && on_a_ring(c) && c->cookie == cookie)
+			return c;
 	}
-	return false;
+	return NULL;
 }
 
-static bool any_linked(void)
+static bool any_on_a_ring(void)
 {
 	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned int)fd + 1)) {
 		struct conn *c = fdtab_get(fd);
 
-		if (c && conn_is_linked(c))
+		if (c && on_a_ring(c))
 			return true;
 	}
 	return false;
@@ -149,7 +156,7 @@ static void replace_low(struct inherit_exec *undo)
 	int dead = -1;
 
 	for (int fd = 0; fd < 3; fd++) {
-		if (!is_linked(fd) || !passes_exec(fd))
+		if (!on_a_ring_under(fd) || !passes_exec(fd))
 			continue;
 		undo->low[fd] = (int)sys_fcntl(fd, F_DUPFD_CLOEXEC, DUP_MINIMUM);
 		if (dead < 0)
@@ -172,16 +179,29 @@ static void restore_low(struct inherit_exec *undo)
 		}
 }
 
-/* The child's own descriptors, and nothing that the parent could see. */
+/* The child runs in the memory of a thread that waits for it, so it may take that thread's locks. */
+static void hand_on_from_vfork_child(int fd)
+{
+	struct conn *c = on_a_ring_under(fd);
+
+	if (!c || !passes_exec(fd) || conn_lock_both(c) < 0)
+		return;
+	(void)retreat_go(c, fd, REASON_EXEC);
+	conn_unlock_both(c);
+}
+
+/* The child's own descriptors, and of the connections nothing but that they come back to TCP. */
 static void before_exec_in_vfork_child(struct inherit_exec *undo)
 {
-	if (!any_linked())
+	if (!any_on_a_ring())
 		return;
+	for (int fd = 0; fd < 3; fd++)
+		hand_on_from_vfork_child(fd);
 	replace_low(undo);
 	for (int fd = fdtab_next_conn(3); fd >= 0; fd = fdtab_next_conn((unsigned int)fd + 1)) {
 		struct conn *c = fdtab_get(fd);
 
-		if (c && conn_is_linked(c) && passes_exec(fd))
+		if (c && on_a_ring(c) && passes_exec(fd))
 			set_cloexec(fd, true);
 	}
 }
@@ -196,17 +216,10 @@ void inherit_before_exec(struct inherit_exec *undo)
 		return;
 	}
 	undo->gone = fd_list_conns();
-	for (unsigned int i = 0; i < undo->gone.nr; i++) {
-		struct conn *c = undo->gone.conns[i];
-		int fd = undo->gone.fds[i];
-
-		if (!conn_hold(c, fd))
-			continue;
+	for (unsigned int i = 0; i < undo->gone.nr; i++)
 		/* The new program cannot see the rings. */
-		if (passes_exec(fd))
-			(void)conn_pin(c, REASON_EXEC);
-		conn_drop(c);
-	}
+		if (passes_exec(undo->gone.fds[i]))
+			(void)fd_hand_on(undo->gone.fds[i], REASON_EXEC);
 	conn_exit_all(undo->gone.conns, undo->gone.fds, undo->gone.nr);
 	summary_write();
 	replace_low(undo);

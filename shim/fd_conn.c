@@ -8,6 +8,7 @@
 #include "ringbuf/sys.h"
 #include "shim/epoll.h"
 #include "shim/ready.h"
+#include "shim/retreat.h"
 #include "shim/stats_slots.h"
 
 /*
@@ -216,6 +217,20 @@ bool fd_pin(int fd, enum reason why)
 	if (!c || !conn_hold(c, fd))
 		return true;
 	on_tcp = conn_pin(c, why);
+	conn_drop(c);
+	return on_tcp;
+}
+
+bool fd_hand_on(int fd, enum reason why)
+{
+	struct conn *c = fdtab_get(fd);
+	bool on_tcp;
+
+	if (!c || !conn_hold(c, fd))
+		return true;
+	on_tcp = conn_pin(c, why);
+	if (conn_is_linked(c))
+		on_tcp = retreat_go_unlocked(c, fd, why);
 	conn_drop(c);
 	return on_tcp;
 }

@@ -43,6 +43,9 @@ void fd_closing(int fd);
  * closing it meanwhile. */
 bool fd_pin(int fd, enum reason why);
 
+/* The same where the socket is about to be another's, or the kernel's: one on a ring comes back, if it can. */
+bool fd_hand_on(int fd, enum reason why);
+
 /* fd is not what the table says any more (closed behind our back, disconnected): only records are let go. */
 void fd_forget(int fd);
 

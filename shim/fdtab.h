@@ -106,6 +106,12 @@ static inline bool fdtab_tcp(int fd)
 	return (fdtab_other(fd) & FD_MARK_BITS) == FD_MARK_TCP;
 }
 
+/* False: this process has never had a connection. */
+static inline bool fdtab_was_used(void)
+{
+	return load_relaxed(&fdtab.end) != 0;
+}
+
 /* The epoll set behind fd, or NULL. */
 static inline struct epoll_set *fdtab_epoll(int fd)
 {

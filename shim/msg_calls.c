@@ -2,6 +2,7 @@
 /* send, recv and their kin on a connection. */
 #include <errno.h>
 #include <limits.h>
+#include <string.h>
 #include <time.h>
 
 #include "ringbuf/sys.h"
@@ -98,6 +99,43 @@ static int header_fault(const struct msghdr *m)
 	return (int)m->msg_namelen < 0 ? -EINVAL : 0;
 }
 
+/* Whoever gets a connection has its socket only. False: one of them cannot be given away. */
+static NOINLINE bool hand_on_passed(const struct msghdr *m)
+{
+	const char *at = m->msg_control;
+	size_t left = m->msg_controllen;
+	struct cmsghdr head;
+
+	while (left >= sizeof(head)) {
+		memcpy(&head, at, sizeof(head));
+		if (head.cmsg_len < sizeof(head) || head.cmsg_len > left)
+			break;
+		for (size_t i = CMSG_LEN(0); head.cmsg_level == SOL_SOCKET && head.cmsg_type == SCM_RIGHTS && i + sizeof(int) <= head.cmsg_len;
+		     i += sizeof(int)) {
+			int fd;
+
+			memcpy(&fd, at + i, sizeof(fd));
+			if (!fd_hand_on(fd, REASON_PASSED))
+				return false;
+		}
+		if (CMSG_ALIGN(head.cmsg_len) >= left)
+			break;
+		at += CMSG_ALIGN(head.cmsg_len);
+		left -= CMSG_ALIGN(head.cmsg_len);
+	}
+	return true;
+}
+
+static inline bool may_have_to_pass(const struct msghdr *m)
+{
+	return fdtab_was_used() && !user_range_bad(m, sizeof(*m)) && unlikely(m->msg_controllen);
+}
+
+static inline bool may_pass(const struct msghdr *m)
+{
+	return likely(!may_have_to_pass(m)) || !guard_ready() || user_range_bad(m->msg_control, m->msg_controllen) || hand_on_passed(m);
+}
+
 static ssize_t send_message(struct conn *c, int fd, const struct msghdr *m, int flags)
 {
 	int fault = header_fault(m);
@@ -118,7 +156,7 @@ static NOINLINE ssize_t sendmsg_slow(int fd, const struct msghdr *msg, int flags
 	struct conn *c = conn_of(fd);
 
 	if (unlikely(!c))
-		return real_sendmsg(fd, msg, flags);
+		return likely(may_pass(msg)) ? real_sendmsg(fd, msg, flags) : as_errno(-EBADF);
 	note_flags(fd, flags);
 	RETURN_IF_PLAIN_TX(c, fd, real_sendmsg(fd, msg, flags));
 	return as_errno(send_message(c, fd, msg, flags));
@@ -128,8 +166,8 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
 	uintptr_t word;
 
-	RETURN_IF_KERNELS(word, fd, real_sendmsg(fd, msg, flags), sendmsg_pinned(fd, msg, flags),
-			  sendmsg_slow(fd, msg, flags));
+	RETURN_IF_KERNELS(word, fd, unlikely(may_have_to_pass(msg)) ? sendmsg_slow(fd, msg, flags) : real_sendmsg(fd, msg, flags),
+			  sendmsg_pinned(fd, msg, flags), sendmsg_slow(fd, msg, flags));
 	return sendmsg_slow(fd, msg, flags);
 }
 
@@ -160,8 +198,12 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned int nr_msgs, int flag
 	ssize_t n = 0;
 	unsigned int i;
 
-	if (likely(!c))
+	if (likely(!c)) {
+		for (i = 0; fdtab_was_used() && i < nr_msgs && !user_range_bad(&msgs[i], sizeof(msgs[i])); i++)
+			if (unlikely(!may_pass(&msgs[i].msg_hdr)))
+				return (int)as_errno(-EBADF);
 		return real_sendmmsg(fd, msgs, nr_msgs, flags);
+	}
 	note_flags(fd, flags);
 	pass = plain_tx_enter(c);
 	if (pass != PASS_NOT)

@@ -130,7 +130,7 @@ EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_act
  */
 EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd, int to)
 {
-	if (guard_ready() && !fd_pin(fd, REASON_EXEC))
+	if (guard_ready() && !fd_hand_on(fd, REASON_EXEC))
 		return EBADF;
 	return real_posix_spawn_file_actions_adddup2(actions, fd, to);
 }

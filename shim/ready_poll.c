@@ -15,6 +15,7 @@
 #include "shim/fdtab.h"
 #include "shim/nego.h"
 #include "shim/ready_call.h"
+#include "shim/retreat.h"
 #include "shim/ready_poll.h"
 #include "shim/signals.h"
 #include "shim/unwound.h"
@@ -135,6 +136,9 @@ static int derive(struct poll_call *p)
 		mask = conn_ready(it->conn, f->fd, f->events, kernel);
 		f->revents = mask & (f->events | ASK_ALWAYS);
 		it->asserted = kernel & ~f->revents;
+		/* Room in the socket is wanted, by us: what comes after the look that has used it up must wake. */
+		if (retreat_owes(it->conn))
+			it->asserted &= ~(POLLOUT | POLLWRNORM);
 		if (f->events & (POLLOUT | POLLWRNORM))
 			conn_probe_if_due(it->conn, f->fd);
 		conn_drop(it->conn);

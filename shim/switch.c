@@ -24,6 +24,7 @@
 #include "shim/log.h"
 #include "shim/options.h"
 #include "shim/ready.h"
+#include "shim/retreat.h"
 #include "shim/summary.h"
 
 #define COUNT_TRIES 4
@@ -182,7 +183,7 @@ static int withdraw(struct conn *c, int fd, enum tx_state to, const struct iov_w
  * The frame is small and the program's next bytes wait behind it, so Nagle's algorithm and TCP_CORK must not hold it back:
  * setting TCP_NODELAY pushes what is queued, whatever it was before.
  */
-static ssize_t write_frame(int fd, const uint8_t *bytes, size_t len)
+ssize_t switch_send_now(int fd, const void *bytes, size_t len)
 {
 	int was = 1, one = 1, zero = 0;
 	unsigned was_len = sizeof(was);
@@ -203,13 +204,20 @@ int switch_finish_frame(struct conn *c, int fd)
 
 	if (load_relaxed(&c->tx.state) != TX_FRAMING)
 		return 0;
+	if (!retreat_frame_begin(c, fd, PIECE_SWITCH)) {
+		if (!retreat_receiver_is_gone(c))
+			return -EAGAIN;
+		lane_void(c->link.tx.ctl, c->tx.announced_seq);
+		conn_tx_set(c, TX_PINNED);
+		return 0;
+	}
 	frame_make(frame, FRAME_SWITCH, c->nonce, c->peer_nonce, c->tx.announced_pos);
-	n = write_frame(fd, frame + c->tx.rest_done, FRAME_SIZE - c->tx.rest_done);
+	n = switch_send_now(fd, frame + c->tx.rest_done, FRAME_SIZE - c->tx.rest_done);
+	retreat_frame_end(c, PIECE_SWITCH, n);
 	if (n < 0) {
 		conn_kernel_told(c, (int)-n);
 		return (int)n;
 	}
-	c->tx.rest_done += (uint8_t)n;
 	if (c->tx.rest_done < FRAME_SIZE)
 		return -EAGAIN;
 	conn_tx_set(c, TX_RING);
@@ -244,7 +252,9 @@ int switch_before_send(struct conn *c, int fd, const struct iov_walk *w)
 		/* fall through */
 	case TX_FRAMING:
 		r = switch_finish_frame(c, fd);
-		return r < 0 ? r : 1;
+		return r < 0 ? r : load_relaxed(&c->tx.state) == TX_RING;
+	case TX_LEFT:
+		return retreat_resend(c, fd);
 	case TX_RING:
 	case TX_ORPHAN:
 		return 1;
@@ -278,6 +288,7 @@ bool switch_stay_tx(struct conn *c)
 		return (!conn_is_far(c) || far_engine->flush(&c->link, (int)options.patience_ms) == 0) && conn_tx_set(c, TX_PINNED);
 	case TX_FRAMING:
 	case TX_RING:
+	case TX_LEFT:
 	case TX_ORPHAN:
 		return false;
 	default:
@@ -405,6 +416,7 @@ enum switch_take switch_take(struct conn *c, int fd)
 	switch (frame_receive(c, fd, &due, announcement_is_void)) {
 	case FRAME_TAKEN:
 		c->rx.proven = 1;
+		c->rx.frames++;
 		conn_rx_set(c, RX_RING);
 		lane_switched(c, "rx");
 		return TAKE_RING;
@@ -435,6 +447,8 @@ bool switch_stay_rx(struct conn *c)
 		return c->rx.stash_len || conn_rx_set(c, RX_PINNED);
 	case RX_ACKED:
 	case RX_RING:
+	case RX_LEFT:
+	case RX_FOLLOW:
 	case RX_ENDED:
 		return false;
 	default:

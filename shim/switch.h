@@ -29,6 +29,9 @@ void switch_announce_after(struct conn *c, ssize_t n);
 struct iov_walk;
 int switch_before_send(struct conn *c, int fd, const struct iov_walk *w);
 
+/* Into the socket, and on its way: the kernel waits for nothing more. Bytes taken, -errno. */
+ssize_t switch_send_now(int fd, const void *bytes, size_t len);
+
 /* A frame that was begun is finished: 0 (also where none is owed), -EAGAIN, -errno. */
 int switch_finish_frame(struct conn *c, int fd);
 

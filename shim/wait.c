@@ -25,6 +25,7 @@
 #include "shim/nego.h"
 #include "shim/own_fd.h"
 #include "shim/real.h"
+#include "shim/retreat.h"
 #include "shim/signals.h"
 #include "shim/unwound.h"
 #include "shim/switch.h"
@@ -106,7 +107,7 @@ static short kernel_events(struct conn *c, enum wait_for what, int64_t *limit_ns
 	if (*limit_ns == PROBE_NOT_NEEDED)
 		*limit_ns = WAIT_FOREVER;
 	if (what == WAIT_RX)
-		return conn_fin_awaited(c) ? 0 : POLLIN;
+		return (conn_fin_awaited(c) ? 0 : POLLIN) | (retreat_owes(c) ? POLLOUT : 0);
 	*limit_ns = conn_far_patience(c);
 	if (!conn_tx_on_ring(c))
 		return POLLOUT;
@@ -342,7 +343,7 @@ static int64_t hold_ns(const struct conn *c, bool may_block)
 	return conn_is_far(c) && c->tx.hold_step <= HOLD_GROWS_TO ? ns * c->tx.hold_step : ns;
 }
 
-static void hold_for_acknowledgement(struct sleeper *s, bool may_block)
+static void hold_for_acknowledgement(struct sleeper *s, int fd, bool may_block)
 {
 	struct conn *c = s->c;
 	int64_t end = now_ns() + hold_ns(c, may_block);
@@ -361,7 +362,7 @@ static void hold_for_acknowledgement(struct sleeper *s, bool may_block)
 			sys_call0(SYS_sched_yield);
 			continue;
 		}
-		conn_take_tx_attention(c);
+		conn_take_tx_attention(c, fd);
 		if (conn_arm(c, POLLOUT)) {
 			sys_call0(SYS_sched_yield);
 			continue;
@@ -377,13 +378,13 @@ static void hold_for_acknowledgement(struct sleeper *s, bool may_block)
 	}
 }
 
-void wait_for_acknowledgement(struct conn *c, bool may_block)
+void wait_for_acknowledgement(struct conn *c, int fd, bool may_block)
 {
 	struct sleeper s = { .c = c, .want = POLLOUT, .held = true, .in.signal_fd = -1 };
 
 	UNWOUND_BEGIN(sleep_abandoned, &s);
 	signals_hold(&s.held_back);
-	hold_for_acknowledgement(&s, may_block);
+	hold_for_acknowledgement(&s, fd, may_block);
 	signals_release(&s.held_back);
 	UNWOUND_END();
 }

@@ -61,7 +61,7 @@ int wait_briefly(struct conn *c, int fd, int64_t deadline_ns, const struct signa
  * A one-way stream voids its own announcements: waits a moment for the acknowledgement of the one that stands, asleep for up to
  * a millisecond if the call may block, else a fifth of that without sleeping. The caller holds a use, no lock; one that does not come back has dropped it.
  */
-void wait_for_acknowledgement(struct conn *c, bool may_block);
+void wait_for_acknowledgement(struct conn *c, int fd, bool may_block);
 
 /*
  * How long to spin before sleeping, in nanoseconds, for a wait that could be over soon; 0: do not. Follows RINGWAY_SPIN; in

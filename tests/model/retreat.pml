@@ -2,7 +2,7 @@
 /*
  * A lane goes back to TCP: the sender leaves the ring, the receiver drains it and discards what came twice, or goes away before it has.
  *
- * Stands for shim/RETREAT.md: its steps leave, resend, cut, go and follow, the frames that shim/switch.c and
+ * Stands for: shim/retreat.c, retreat_go.c (retreat_leave, retreat_resend, cut, retreat_go, retreat_follow, retreat_end_begin), the frames that shim/switch.c and
  * conn_probe.c write under the lane's move lock, and what conn_recv.c does at a drained ring. How a lane gets on the ring is switch.pml's
  * matter; here it is one announcement an epoch, so that a retreat can meet every state of it.
  *
@@ -347,10 +347,22 @@ inline sender_goes(l)
 	L(l).road = S_PLAIN
 }
 
-/* shutdown, close, exit. The ring outlives the sender; one whose reader has gone is emptied into the socket first. */
+/*
+ * shutdown, close, exit. The ring outlives the sender; one whose reader has gone is emptied into the socket first, and of any other ring what the
+ * socket takes at once, for a reader that goes later.
+ */
 inline sender_ends(l)
 {
 	do
+	:: L(l).road == S_RING && S(l).head < S(l).tail -> leave(l)
+	:: OWES(l) && (HAS_ROOM(l) || MAY_CUT(l)) -> push(l)
+	:: OWES(l) && !HAS_ROOM(l) && S(l).asked != GONE ->
+		lock(l, S(l), BY_S);
+		if
+		:: OWES(l) && S(l).asked != GONE -> d_step { S(l).left = CUT; L(l).road = S_PLAIN }
+		:: else
+		fi;
+		unlock(S(l))
 	:: L(l).road == S_RING && S(l).asked == GONE -> leave(l)
 	:: MUST_PUSH(l) -> push(l)
 	:: was_reset -> break

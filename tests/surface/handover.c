@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <stdbool.h>
 
 extern char **environ;
 
@@ -15,47 +16,72 @@ static void cat_reads_zero(void)
 	_exit(99);
 }
 
-/* As inetd does: the program finds the connection under 0. */
-static void give_by_fork(void)
+/*
+ * As inetd does: the program finds the connection under 0, with what was sent before it was there and was not read by then, and what is
+ * sent afterwards. `ended`: nothing is, the stream has ended before the program is there.
+ */
+static void give_by_fork(bool ended)
 {
-	char byte;
+	int there[2], begin[2];
+	char bytes[8];
 	pid_t pid;
 
+	MUST(pipe2(there, O_CLOEXEC) == 0 && pipe2(begin, O_CLOEXEC) == 0);
+	MUST(send(a, "not read, ", 10, 0) == 10 && recv(b, bytes, 4, 0) == 4);
 	pid = fork();
 	if (pid == 0) {
+		close(begin[1]);
+		MUST(read(begin[0], bytes, 1) == 0);
 		dup2(b, 0);
 		close(a);
 		close(b);
 		cat_reads_zero();
 	}
 	close(b);
-	/* The child may have lost it by now. */
-	MUST(send(a, "hello\n", 6, MSG_NOSIGNAL) == 6 || errno == EPIPE || errno == ECONNRESET);
+	close(there[1]);
+	if (ended)
+		shutdown(a, SHUT_WR);
+	close(begin[1]);
+	/* It is another program now. */
+	MUST(read(there[0], bytes, 1) == 0);
+	if (!ended)
+		MUST(send(a, "hello\n", 6, MSG_NOSIGNAL) == 6);
 	shutdown(a, SHUT_WR);
 	SAY("child %d\n", wait_for(pid));
-	SAY("then %s\n", outcome(read(a, &byte, 1)));
+	SAY("then %s\n", outcome(read(a, bytes, 1)));
 }
 
-static pid_t vfork_cat(void)
+static pid_t vfork_cat(int fd)
 {
 	pid_t pid = vfork();
 
 	if (pid == 0) {
-		dup2(b, 0);
+		dup2(fd, 0);
 		cat_reads_zero();
 	}
 	return pid;
 }
 
-static void keep_from_vfork(void)
+/* What the parent has of it stays usable beside the child's. */
+static void give_by_vfork(bool hidden)
 {
-	SAY("child %d\n", wait_for(vfork_cat()));
-	ping_pong(a, b, 20);
-	ping_pong(b, a, 20);
+	char byte;
+	pid_t pid;
+
+	/* A number that the child does not inherit, and copies. */
+	if (hidden)
+		MUST(fcntl(b, F_SETFD, FD_CLOEXEC) == 0 && fcntl(a, F_SETFD, FD_CLOEXEC) == 0);
+	pid = vfork_cat(b);
+	for (int i = 0; i < 20; i++)
+		MUST(send(b, "x", 1, 0) == 1 && read(a, &byte, 1) == 1);
+	MUST(send(a, "hello\n", 6, MSG_NOSIGNAL) == 6);
+	shutdown(a, SHUT_WR);
+	SAY("child %d\n", wait_for(pid));
+	MUST(send(b, "x", 1, 0) == 1 && read(a, &byte, 1) == 1);
 	SAY("still talks\n");
 }
 
-static void keep_from_shell(void)
+static void give_to_shell(void)
 {
 	SAY("sockets in the child: ");
 	system("ls -l /proc/self/fd | grep -c socket:");
@@ -64,7 +90,7 @@ static void keep_from_shell(void)
 	SAY("still talks\n");
 }
 
-static void keep_from_spawn(void)
+static void give_to_spawn(void)
 {
 	posix_spawn_file_actions_t actions;
 
@@ -144,14 +170,18 @@ int main(int argc, char **argv)
 	if (argc > 2) /* late */
 		ping_pong(a, b, 30);
 	if (strcmp(argv[1], "fork") == 0)
-		give_by_fork();
+		give_by_fork(false);
+	else if (strcmp(argv[1], "ended") == 0)
+		give_by_fork(true);
 	else if (strcmp(argv[1], "vfork") == 0)
-		keep_from_vfork();
+		give_by_vfork(false);
+	else if (strcmp(argv[1], "vfork-hidden") == 0)
+		give_by_vfork(true);
 	else if (strcmp(argv[1], "in-vain") == 0)
 		fail_to_exec();
 	else if (strcmp(argv[1], "shell") == 0)
-		keep_from_shell();
+		give_to_shell();
 	else
-		keep_from_spawn();
+		give_to_spawn();
 	return 0;
 }

@@ -104,6 +104,10 @@ void summary_add_connection(void)
 {
 }
 
+void summary_add_retreated(void)
+{
+}
+
 void summary_add_switched(unsigned int transport)
 {
 }

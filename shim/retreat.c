@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The retreat of a lane, as its sender makes it and its receiver follows. How an end goes is in retreat_go.c.
+ *
+ * What is not consumed is sent again straight from the ring, which the sender maps as well: no copy, and nothing to be kept for it. The
+ * other road, leaving it to the receiver's ring alone, would keep a receiver from passing its socket on later.
+ */
+#include "shim/retreat.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "ringbuf/sys.h"
+#include "shim/conn.h"
+#include "shim/conn_end.h"
+#include "shim/conn_lock.h"
+#include "shim/conn_use.h"
+#include "shim/far.h"
+#include "shim/log.h"
+#include "shim/ready.h"
+#include "shim/summary.h"
+#include "shim/switch.h"
+
+static bool tx_is_on_tcp(struct conn *c)
+{
+	enum tx_state s = load_relaxed(&c->tx.state);
+
+	return s == TX_SEEK || s == TX_PINNED;
+}
+
+static bool rx_is_on_tcp(struct conn *c)
+{
+	enum rx_state s = load_relaxed(&c->rx.state);
+
+	return (s == RX_SEEK && !c->rx.stash_len) || s == RX_PINNED;
+}
+
+/* Pinned, but by the lane's next call: until then an error that is still to be told finds the slow way. */
+static void back_on_tcp(struct conn *c, const char *lane)
+{
+	if (!load_relaxed(&c->pinned)) {
+		store_relaxed(&c->reason, (uint8_t)REASON_RETREAT);
+		store_relaxed(&c->pinned, 1);
+	}
+	if (tx_is_on_tcp(c) && rx_is_on_tcp(c) && !exchange(&c->returned, 1))
+		summary_add_retreated();
+	log_info("connection %u: %s lane is back on TCP", c->index, lane);
+	ready_changed(c);
+}
+
+/*
+ * ---- Tx ----
+ */
+
+bool retreat_receiver_is_gone(const struct conn *c)
+{
+	return lane_asked(c->link.tx.ctl) == ASKED_GONE;
+}
+
+/* The lane is on the ring, and the move lock is held. */
+static bool leave_locked(struct conn *c)
+{
+	struct ring_tx *tx = &c->link.tx;
+
+	if (c->tx.probe_done || ring_tx_refresh(tx) < 0)
+		return false;
+	ring_tx_unclaim(tx);
+	c->tx.resent_pos = tx->head_seen;
+	peer_publish_u64(&tx->ctl->tx_state.left_at, tx->head_seen);
+	peer_publish_u64(&tx->ctl->tx_state.resent_to, tx->head_seen);
+	peer_publish_u32(&tx->ctl->tx_state.left, LEFT_RESENDS);
+	conn_tx_set(c, TX_LEFT);
+	return true;
+}
+
+bool retreat_leave(struct conn *c, int fd)
+{
+	bool left;
+
+	if (!retreat_move_try(c, fd))
+		return false;
+	left = leave_locked(c);
+	lane_move_end(c->link.tx.ctl);
+	if (!left)
+		return false;
+	log_info("connection %u: tx lane leaves the ring after %llu bytes, %llu not taken", c->index,
+		 (unsigned long long)c->link.tx.tail_pos, (unsigned long long)(c->link.tx.tail_pos - c->link.tx.head_seen));
+	ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_WORDS);
+	ready_changed(c);
+	return true;
+}
+
+bool retreat_answer(struct conn *c, int fd)
+{
+	if (conn_is_far(c) || lane_asked(c->link.tx.ctl) == ASKED_NOTHING)
+		return true;
+	switch ((enum tx_state)load_relaxed(&c->tx.state)) {
+	case TX_RING:
+		/* One that owes the rest of a probe leaves when that is out. */
+		return retreat_leave(c, fd) || c->tx.probe_done;
+	case TX_SEEK:
+	case TX_ANNOUNCED:
+		if (switch_stay_tx(c))
+			back_on_tcp(c, "tx");
+		return true;
+	default:
+		return true;
+	}
+}
+
+/* One piece, or what makes it needless. The move lock is held. 0: nothing is owed; 1: go on; -errno. */
+static int resend_piece(struct conn *c, int fd)
+{
+	struct ring_tx *tx = &c->link.tx;
+	struct lane_ctl *ctl = tx->ctl;
+	bool gone = retreat_receiver_is_gone(c);
+	const void *at;
+	size_t len;
+	ssize_t n;
+
+	if (ring_tx_refresh(tx) < 0)
+		return -EPROTO;
+	/* What it took before it went is not in the socket; what it takes from a ring that it still has is there for nothing. */
+	if (gone && (int64_t)(tx->head_seen - c->tx.resent_pos) > 0)
+		c->tx.resent_pos = tx->head_seen;
+	if (!gone && tx->head_seen == tx->tail_pos && c->tx.resent_pos != tx->tail_pos) {
+		peer_publish_u32(&ctl->tx_state.left, LEFT_CUT);
+		return 0;
+	}
+	len = (size_t)(tx->tail_pos - c->tx.resent_pos);
+	if (!len)
+		return 0;
+	if (!retreat_piece_begin(c, fd, PIECE_RESENT))
+		return -EAGAIN;
+	at = ring_tx_peek(tx, c->tx.resent_pos, &len);
+	n = switch_send_now(fd, at, len);
+	retreat_piece_end(c, PIECE_RESENT, n);
+	return n < 0 ? (int)n : 1;
+}
+
+int retreat_resend_quietly(struct conn *c, int fd)
+{
+	int r = 1;
+
+	while (r > 0) {
+		if (!retreat_move_try(c, fd))
+			return -EAGAIN;
+		r = resend_piece(c, fd);
+		lane_move_end(c->link.tx.ctl);
+	}
+	if (r == 0)
+		conn_tx_set(c, TX_SEEK);
+	/* A head that lies: the receiver's bytes are its own loss, but it must not be served with the wrong ones. */
+	return r == -EPROTO ? -ECONNRESET : r;
+}
+
+int retreat_resend(struct conn *c, int fd)
+{
+	int r = retreat_resend_quietly(c, fd);
+
+	if (r == 0)
+		back_on_tcp(c, "tx");
+	return r;
+}
+
+void retreat_push(struct conn *c, int fd)
+{
+	int r;
+
+	if (load_relaxed(&c->tx.state) != TX_LEFT || !retreat_receiver_is_gone(c))
+		return;
+	r = retreat_resend(c, fd);
+	if (r < 0 && r != -EAGAIN && r != -EPIPE)
+		conn_set_pending(c, -r);
+}
+
+bool retreat_owes(const struct conn *c)
+{
+	return unlikely(load_relaxed(&((struct conn *)c)->tx.state) == TX_LEFT) && retreat_receiver_is_gone(c);
+}
+
+void retreat_serve(struct conn *c, int fd)
+{
+	if (likely(!conn_tx_attention(c)) && likely(load_relaxed(&c->tx.state) != TX_LEFT))
+		return;
+	if (!conn_trylock_tx(c))
+		return;
+	if (conn_call_has(c, fd)) {
+		conn_take_tx_attention_locked(c, fd);
+		retreat_push(c, fd);
+	}
+	lane_unlock(&c->tx.lock);
+}
+
+/*
+ * ---- Rx ----
+ */
+
+bool retreat_left(struct conn *c)
+{
+	if (load_relaxed(&c->rx.state) == RX_LEFT)
+		return true;
+	if (load_relaxed(&c->rx.state) != RX_RING || conn_is_far(c) || lane_left(c->link.rx.ctl) == LEFT_NOT)
+		return false;
+	conn_rx_set(c, RX_LEFT);
+	ready_changed(c);
+	return true;
+}
+
+static void lied(struct conn *c, int fd)
+{
+	conn_lied(c, fd, REASON_BAD_POSITION);
+}
+
+/* The sender has left and the ring is drained: from where on does TCP repeat it? */
+static bool begin_to_follow(struct conn *c, int fd)
+{
+	struct ring_rx *rx = &c->link.rx;
+	uint64_t at;
+
+	/* The last look at the tail comes after what says that it is final. */
+	if (ring_rx_refresh(rx) < 0) {
+		lied(c, fd);
+		return false;
+	}
+	if (rx->tail_seen != rx->head_pos)
+		return false;
+	at = peer_read_u64(&rx->ctl->tx_state.left_at);
+	if (rx->head_pos - at > ring_rx_bytes(rx)) {
+		lied(c, fd);
+		return false;
+	}
+	c->rx.left_pos = at;
+	c->rx.discarded = 0;
+	c->rx.proven = 0;
+	return conn_rx_set(c, RX_FOLLOW);
+}
+
+static void met_end(struct conn *c)
+{
+	fetch_add(&c->rx.ends, 1);
+	conn_take_rx_attention(c);
+	conn_rx_set(c, RX_ENDED);
+	conn_peer_ended(c);
+	ready_changed(c);
+}
+
+/* True: one more frame is out of the way. */
+static bool take_frame(struct conn *c, int fd)
+{
+	struct frame_due due = { FRAME_PROBE, 0, .or_fin = false };
+
+	switch (frame_receive(c, fd, &due, NULL)) {
+	case FRAME_TAKEN:
+		c->rx.frames++;
+		return true;
+	case FRAME_NOT_YET:
+		return false;
+	case FRAME_NONE:
+		conn_lied(c, fd, REASON_BAD_FRAME);
+		return false;
+	case FRAME_END:
+		met_end(c);
+		return false;
+	}
+	return false;
+}
+
+/* How many bytes of the socket came twice, of which -EPROTO: that cannot be. */
+static ssize_t overlap(struct conn *c)
+{
+	struct lane_ctl *ctl = c->link.rx.ctl;
+	uint64_t most = c->link.rx.head_pos - c->rx.left_pos, n = most;
+
+	if (lane_left(ctl) == LEFT_CUT)
+		n = peer_read_u64(&ctl->tx_state.resent_to) - c->rx.left_pos;
+	return n > most || n < c->rx.discarded ? -EPROTO : (ssize_t)(n - c->rx.discarded);
+}
+
+/* 1: go on; 0: nothing is there, or all of it is done; the state says which. */
+static bool discard(struct conn *c, int fd)
+{
+	ssize_t left = overlap(c), n = 0;
+
+	/* The bytes are looked at first: who cuts says so before it writes on. */
+	if (left > 0) {
+		n = sys_recvfrom(fd, NULL, (size_t)left, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT, NULL, NULL);
+		if (n == 0) {
+			met_end(c);
+			return false;
+		}
+		if (n < 0 && n != -EAGAIN && n != -EINTR) {
+			conn_set_pending(c, (int)-n);
+			met_end(c);
+			return false;
+		}
+		left = overlap(c);
+	}
+	if (left < 0) {
+		lied(c, fd);
+		return false;
+	}
+	if (left == 0) {
+		conn_rx_set(c, RX_SEEK);
+		back_on_tcp(c, "rx");
+		return false;
+	}
+	n = n < left ? n : left;
+	if (n <= 0 || sys_recvfrom(fd, NULL, (size_t)n, MSG_TRUNC | MSG_DONTWAIT, NULL, NULL) != n)
+		return false;
+	c->rx.discarded += (uint64_t)n;
+	return true;
+}
+
+void retreat_follow(struct conn *c, int fd)
+{
+	if (load_relaxed(&c->rx.state) == RX_LEFT && !begin_to_follow(c, fd))
+		return;
+	while (load_relaxed(&c->rx.state) == RX_FOLLOW) {
+		bool frames = c->rx.frames != peer_read_u32(&c->link.rx.ctl->tx_state.frames);
+
+		if (!(frames ? take_frame(c, fd) : discard(c, fd)))
+			return;
+	}
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RINGWAY_RETREAT_H
+#define RINGWAY_RETREAT_H
+
+/*
+ * A lane comes back to TCP: RETREAT.md. The steps of both ends on one host; a connection between hosts has none of them yet. None
+ * blocks, but for a receiver that goes, which waits a bounded time for who has the move lock.
+ */
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "ringbuf/stats.h"
+
+struct conn;
+
+/* ---- Tx: the caller holds the tx lock. */
+
+/*
+ * What the receiver has asked is done: the lane leaves the ring, or stays on TCP. False: not just now, since the receiver is going; to be
+ * called again.
+ */
+bool retreat_answer(struct conn *c, int fd);
+
+/* Of its own accord, from the ring. False: not just now. */
+bool retreat_leave(struct conn *c, int fd);
+
+/*
+ * A lane that has left its ring: what the receiver has not taken goes out, as far as the socket takes it. 0: program data may follow;
+ * -EAGAIN; other -errno of the kernel.
+ */
+int retreat_resend(struct conn *c, int fd);
+/* ... for a connection that ends: it has not come back to stay. */
+int retreat_resend_quietly(struct conn *c, int fd);
+
+/* The same where nobody has data to send, for a receiver that cannot take it from the ring. */
+void retreat_push(struct conn *c, int fd);
+
+/* What is written into the socket under the move lock: a frame, or a piece of the ring. */
+enum piece {
+	PIECE_NONE,
+	PIECE_SWITCH,	/* tx.rest_done counts it */
+	PIECE_PROBE,	/* tx.probe_done */
+	PIECE_RESENT,	/* tx.resent_pos */
+};
+
+/* Around the writing of a frame, or its rest. False: none may be written, as the receiver has gone, or is going. `n`: what the kernel said of it. */
+bool retreat_frame_begin(struct conn *c, int fd, enum piece what);
+void retreat_frame_end(struct conn *c, enum piece what, ssize_t n);
+bool retreat_receiver_is_gone(const struct conn *c);
+
+/* ---- Rx: the caller holds the rx lock. */
+
+/* The lane is on the ring: has the sender left it? Then the lane's state says so from now on. */
+bool retreat_left(struct conn *c);
+
+/* The lane was left: once the ring is drained, takes away what is not the program's. The lane's state says how far it came. */
+void retreat_follow(struct conn *c, int fd);
+
+/* The rx lock was taken over from a relative that has died: so is what it held of the other. */
+void retreat_recover_rx(struct conn *c);
+
+/* ---- Both locks held. */
+
+/*
+ * Whoever has a descriptor of it from now on may use it without Ringway: true. False: that cannot be, and nothing that matters has changed. Waits for
+ * nobody's program.
+ */
+bool retreat_go(struct conn *c, int fd, enum reason why);
+
+/*
+ * The end of this end's stream is about to be told, and nothing can be sent behind it: what the receiver has not taken is sent again, for one
+ * that goes later, as far as the socket takes it at once. What a receiver that has gone needs is pushed in a bounded wait. From then on
+ * until retreat_end_over() no receiver goes. False: it could not be, and the kernel should say reset.
+ */
+bool retreat_end_begin(struct conn *c, int fd);
+void retreat_end_over(struct conn *c);
+
+/* ---- No lock held. */
+
+/* Has the receiver gone while bytes of the ring are still to be sent to it? Then every wait is one for room in the socket, too. A hint. */
+bool retreat_owes(const struct conn *c);
+
+/* Both locks, and retreat_go(). */
+bool retreat_go_unlocked(struct conn *c, int fd, enum reason why);
+
+/* In calls that send nothing: what the peer has asked of the tx lane, and what it waits for. A few loads if that is nothing. */
+void retreat_serve(struct conn *c, int fd);
+
+/*
+ * ---- The move lock, as the sender takes it; the tx lock is held. Between retreat.c and retreat_go.c. ----
+ *
+ * A process may be killed with it held. Then another that holds the connection takes it over, and finds by the kernel's count how much of the piece was written.
+ */
+bool retreat_move_try(struct conn *c, int fd);
+bool retreat_piece_begin(struct conn *c, int fd, enum piece what);
+void retreat_piece_end(struct conn *c, enum piece what, ssize_t n);
+
+#endif

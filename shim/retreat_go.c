@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * An end of a connection goes (RETREAT.md sections 3 to 7): what has its descriptor afterwards reads and writes the socket itself. All that the socket
+ * holds and is not the program's is taken out first, and the peer is told from where to go on.
+ */
+#include "shim/retreat.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "ringbuf/sys.h"
+#include "shim/conn.h"
+#include "shim/conn_lock.h"
+#include "shim/far.h"
+#include "shim/fdtab.h"
+#include "shim/log.h"
+#include "shim/ready.h"
+#include "shim/summary.h"
+#include "shim/switch.h"
+#include "shim/wait.h"
+
+#define PATIENCE_NS INT64_C(1000000000)
+#define MOMENT_NS 1000000
+
+/* Readiness of the socket within a moment: revents, 0 for none. */
+static short await(int fd, short events, long ns)
+{
+	struct pollfd p = { .fd = fd, .events = events };
+	struct timespec left = { .tv_nsec = ns };
+
+	return sys_call5(SYS_ppoll, &p, 1, &left, NULL, 8) > 0 ? p.revents : 0;
+}
+
+/* The peer has ended its stream: it says nothing more, and sends nothing more. */
+static bool peer_ended(int fd)
+{
+	return await(fd, POLLRDHUP, 0) & (POLLRDHUP | POLLHUP | POLLERR);
+}
+
+/* The sender's system calls take a moment; one that was killed in them holds nothing any more, but the kernel may need time to say so. */
+static bool move_await(struct lane_ctl *ctl, int fd)
+{
+	int64_t end = now_ns() + PATIENCE_NS;
+
+	while (!lane_move_try(ctl, MOVER_RECEIVER)) {
+		if (peer_ended(fd)) {
+			peer_publish_u32(&ctl->tx_state.moving, MOVER_RECEIVER);
+			return true;
+		}
+		if (now_ns() >= end)
+			return false;
+		sys_call0(SYS_sched_yield);
+	}
+	return true;
+}
+
+/*
+ * ---- Rx ----
+ */
+
+/* What the sender has written is in the kernel's hands: at most a moment away. */
+static bool bytes_come(int fd, int64_t end)
+{
+	return now_ns() < end && await(fd, POLLIN, MOMENT_NS) >= 0;
+}
+
+static bool take_frames(struct conn *c, int fd, uint32_t all)
+{
+	struct frame_due due = { FRAME_PROBE, 0, .or_fin = false };
+	int64_t end = now_ns() + PATIENCE_NS;
+
+	while (c->rx.frames != all) {
+		enum frame_sight sight = frame_receive(c, fd, &due, NULL);
+
+		if (sight == FRAME_TAKEN)
+			c->rx.frames++;
+		else if (sight != FRAME_NOT_YET || !bytes_come(fd, end))
+			return false;
+	}
+	return true;
+}
+
+static bool take_twice(int fd, uint64_t left)
+{
+	int64_t end = now_ns() + PATIENCE_NS;
+
+	while (left) {
+		ssize_t n = sys_recvfrom(fd, NULL, left, MSG_TRUNC | MSG_DONTWAIT, NULL, NULL);
+
+		if (n > 0)
+			left -= (uint64_t)n;
+		else if (n != -EAGAIN || !bytes_come(fd, end))
+			return false;
+	}
+	return true;
+}
+
+/* How much of what lies in the socket is not the successor's; -EPROTO: that cannot be. */
+static ssize_t came_twice(struct conn *c, enum lane_left left, uint64_t tail)
+{
+	struct lane_ctl *ctl = c->link.rx.ctl;
+	uint64_t head = c->link.rx.head_pos, at = peer_read_u64(&ctl->tx_state.left_at), to = peer_read_u64(&ctl->tx_state.resent_to);
+
+	if (left == LEFT_NOT)
+		return 0;
+	if (head - at > ring_rx_bytes(&c->link.rx) || to - at > tail - at || c->rx.discarded > head - at)
+		return -EPROTO;
+	if (to - at < head - at)
+		head = to;
+	return (ssize_t)(head - at - c->rx.discarded);
+}
+
+/* The lane is on the ring, or comes back from it. The move lock is held. */
+static bool leave_ring_rx(struct conn *c, int fd)
+{
+	struct lane_ctl *ctl = c->link.rx.ctl;
+	bool ended = peer_ended(fd);
+	ssize_t unread = ring_rx_avail_min(&c->link.rx, SIZE_MAX), twice;
+	enum lane_left left = lane_left(ctl);
+
+	if (unread < 0)
+		return false;
+	/* What lies in the ring alone is nobody's to send. */
+	if (unread && left == LEFT_CUT)
+		return false;
+	if (unread && ended && (left == LEFT_NOT || peer_read_u64(&ctl->tx_state.resent_to) != c->link.rx.tail_seen))
+		return false;
+	twice = came_twice(c, left, c->link.rx.tail_seen);
+	if (twice < 0 || peer_read_u32(&ctl->tx_state.owed))
+		return false;
+	return take_frames(c, fd, peer_read_u32(&ctl->tx_state.frames)) && take_twice(fd, (uint64_t)twice);
+}
+
+static bool go_rx_locked(struct conn *c, int fd)
+{
+	struct lane_ctl *ctl = c->link.rx.ctl;
+
+	if (load_relaxed(&c->rx.state) == RX_ACKED && peer_read_u32(&ctl->tx_state.frames) && switch_read_cap(c) == 0)
+		switch_take(c, fd);
+	switch ((enum rx_state)load_relaxed(&c->rx.state)) {
+	case RX_TCP:
+	case RX_SEEK:
+	case RX_PINNED:
+		return !c->rx.stash_len;
+	case RX_ACKED:
+		return !c->rx.stash_len && !peer_read_u32(&ctl->tx_state.frames) && !peer_read_u32(&ctl->tx_state.owed);
+	case RX_RING:
+	case RX_LEFT:
+	case RX_FOLLOW:
+		return leave_ring_rx(c, fd);
+	case RX_ENDED:
+		return !load_relaxed(&c->rx.dead) && !load_relaxed(&c->rx.pending_errno) && conn_rx_avail(c) == 0;
+	default:
+		return false;
+	}
+}
+
+static bool go_rx(struct conn *c, int fd)
+{
+	struct lane_ctl *ctl = c->link.rx.ctl;
+	bool gone = false;
+
+	if (load_relaxed(&c->rx.state) == RX_ENDED)
+		return go_rx_locked(c, fd);
+	if (!move_await(ctl, fd))
+		return false;
+	gone = go_rx_locked(c, fd) && (load_relaxed(&c->rx.state) == RX_PINNED || conn_rx_set(c, RX_PINNED));
+	if (gone)
+		peer_publish_u32(&ctl->rx_state.asked, ASKED_GONE);
+	lane_move_end(ctl);
+	return gone;
+}
+
+/*
+ * ---- Tx ----
+ */
+
+/* Nothing more of the ring is sent from here: the receiver has it, or it may not be. */
+static bool cut(struct conn *c, int fd)
+{
+	struct lane_ctl *ctl = c->link.tx.ctl;
+	bool gone;
+
+	if (!retreat_move_try(c, fd))
+		return false;
+	gone = retreat_receiver_is_gone(c);
+	if (!gone)
+		peer_publish_u32(&ctl->tx_state.left, LEFT_CUT);
+	lane_move_end(ctl);
+	return !gone && conn_tx_set(c, TX_PINNED);
+}
+
+static bool go_tx(struct conn *c, int fd)
+{
+	int r;
+
+	if (load_relaxed(&c->tx.state) == TX_FRAMING && switch_finish_frame(c, fd) < 0)
+		return false;
+	switch ((enum tx_state)load_relaxed(&c->tx.state)) {
+	case TX_TCP:
+	case TX_SEEK:
+	case TX_ANNOUNCED:
+		return switch_stay_tx(c);
+	case TX_PINNED:
+	case TX_SHUT:
+		return true;
+	case TX_RING:
+		if (!retreat_leave(c, fd))
+			return false;
+		/* fall through */
+	case TX_LEFT:
+		r = retreat_resend(c, fd);
+		return r == 0 || (r == -EAGAIN && cut(c, fd));
+	default:
+		return false;
+	}
+}
+
+bool retreat_go(struct conn *c, int fd, enum reason why)
+{
+	if (load_relaxed(&c->returned))
+		return true;
+	if (!load_relaxed(&c->linked) || conn_is_far(c) || load_relaxed(&c->rx.dead) || load_relaxed(&c->rx.pending_errno))
+		return false;
+	store_relaxed(&c->pinned, 1);
+	store_relaxed(&c->reason, (uint8_t)why);
+	if (!go_tx(c, fd) || !go_rx(c, fd)) {
+		log_info("connection %u: cannot be handed on (%s)", c->index, reason_word(why));
+		return false;
+	}
+	if (!exchange(&c->returned, 1) && c->switches)
+		summary_add_retreated();
+	/* Whichever lane the peer sleeps on. */
+	ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_WORDS);
+	ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_WORDS);
+	log_info("connection %u: back on TCP (%s)", c->index, reason_word(why));
+	ready_changed(c);
+	return true;
+}
+
+bool retreat_go_unlocked(struct conn *c, int fd, enum reason why)
+{
+	bool gone;
+
+	if (conn_lock_both(c) < 0)
+		return false;
+	gone = fdtab_get(fd) == c && retreat_go(c, fd, why);
+	conn_unlock_both(c);
+	return gone;
+}
+
+/*
+ * ---- Ends ----
+ */
+
+/* As far as the socket takes it; with the privilege for that, whatever its size: nothing follows but the end. */
+static int resend_last(struct conn *c, int fd)
+{
+	int all = (int)ring_rx_bytes(&c->link.rx) + (1 << 20), r = retreat_resend_quietly(c, fd);
+
+	if (r == -EAGAIN && sys_setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &all, sizeof(all)) == 0)
+		r = retreat_resend_quietly(c, fd);
+	return r;
+}
+
+/*
+ * Not to a peer that has ended its own stream: its socket may be closed, and answer with a reset that the ring's bytes would not have drawn. Nor under
+ * threads and sets that wait for room: they are about to be told of the end.
+ */
+static bool worth_resending(struct conn *c, int fd)
+{
+	return ring_tx_queued(&c->link.tx) > 0 && !load_relaxed(&c->tx.gone_hint) && !peer_ended(fd) &&
+	       !(peer_read_u32(&c->link.tx.ctl->tx_state.wake) & WAKE_SLEEPERS_MAX);
+}
+
+bool retreat_end_begin(struct conn *c, int fd)
+{
+	int64_t end = now_ns() + PATIENCE_NS;
+
+	if (!load_relaxed(&c->linked) || conn_is_far(c))
+		return true;
+	while (now_ns() < end) {
+		enum tx_state s;
+
+		retreat_answer(c, fd);
+		s = load_relaxed(&c->tx.state);
+		if (s != TX_RING && s != TX_LEFT)
+			return true;
+		if (!retreat_receiver_is_gone(c)) {
+			if (s == TX_LEFT || (worth_resending(c, fd) && retreat_leave(c, fd))) {
+				if (resend_last(c, fd) != 0)
+					cut(c, fd);
+				continue;
+			}
+			if (!retreat_move_try(c, fd))
+				continue;
+			if (!retreat_receiver_is_gone(c))
+				return true;
+			lane_move_end(c->link.tx.ctl);
+			continue;
+		}
+		if (s == TX_LEFT && resend_last(c, fd) == -EAGAIN)
+			await(fd, POLLOUT, MOMENT_NS);
+	}
+	return false;
+}
+
+void retreat_end_over(struct conn *c)
+{
+	if (load_relaxed(&c->linked) && !conn_is_far(c) && peer_read_u32(&c->link.tx.ctl->tx_state.moving) == MOVER_SENDER)
+		lane_move_end(c->link.tx.ctl);
+}
