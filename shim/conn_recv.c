@@ -6,6 +6,7 @@
  * The other road, letting a blocking call sleep inside recv() while a switch is under way, would read past S, frame and all.
  */
 #include <errno.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -308,6 +309,21 @@ static bool stream_is_over(struct conn *c, int fd)
 	return load_relaxed(&c->rx.state) == RX_ENDED || load_relaxed(&c->rx.state) == RX_LEFT || sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0;
 }
 
+/* An urgent byte is next: a call that has bytes in front of it stops there. */
+static bool at_mark(int fd)
+{
+	int at = 0;
+
+	return sys_call3(SYS_ioctl, fd, SIOCATMARK, &at) == 0 && at;
+}
+
+/* The ring was left, and has given what it had: what TCP has behind that belongs to the same call, or not. */
+static bool stops_behind_ring(struct conn *c, int fd)
+{
+	retreat_follow(c, fd);
+	return at_mark(fd);
+}
+
 ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr, int flags, struct msghdr *m)
 {
 	struct iov_walk w;
@@ -333,7 +349,7 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 	if (m)
 		blank_header(m, flags);
 	for (;;) {
-		bool wait;
+		bool wait, behind_ring;
 
 		n = conn_entered(c, fd, &c->rx.lock, conn_lock_rx(c));
 		if (n < 0)
@@ -349,7 +365,10 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 		 * A short step may have stopped at a window of many pieces, or where TCP ends and the ring begins: a call that
 		 * returns less than was asked for must have left nothing behind.
 		 */
-		if (n > 0 && w.left && !(flags & MSG_PEEK) && (done < low || switch_read_cap(c) == 0 || load_relaxed(&c->rx.state) == RX_LEFT)) {
+		behind_ring = n > 0 && w.left && !(flags & MSG_PEEK) && load_relaxed(&c->rx.state) == RX_LEFT;
+		if (unlikely(behind_ring))
+			over = stops_behind_ring(c, fd);
+		if (n > 0 && w.left && !(flags & MSG_PEEK) && !over && (done < low || switch_read_cap(c) == 0 || behind_ring)) {
 			lane_unlock(&c->rx.lock);
 			continue;
 		}
@@ -412,7 +431,7 @@ static __attribute__((noinline)) size_t recv_behind_ring(struct conn *c, int fd,
 			retreat_follow(c, fd);
 		lane_unlock(&c->rx.lock);
 	}
-	if (!len)
+	if (!len || at_mark(fd))
 		return 0;
 	n = conn_recv_iov(c, fd, &iov, 1, flags | MSG_DONTWAIT, NULL);
 

@@ -284,7 +284,17 @@ static bool may_block(struct conn *c, int flags)
 	return !(flags & MSG_DONTWAIT) && !load_relaxed(&c->nonblock);
 }
 
-/* The last byte is the urgent one: the kernel's, while those before it go the lane's own way. */
+/* The mark is a position of the TCP stream. */
+static void leave_for_urgent(struct conn *c, int fd)
+{
+	if (conn_is_far(c) || conn_lock_tx(c) < 0)
+		return;
+	if (fdtab_get(fd) == c && load_relaxed(&c->tx.state) == TX_RING)
+		retreat_leave(c, fd);
+	lane_unlock(&c->tx.lock);
+}
+
+/* Where the lane cannot leave. The last byte is the urgent one: the kernel's, while those before it go the lane's own way. */
 static ssize_t send_urgent(struct conn *c, int fd, const struct iovec *iov, size_t nr, int flags)
 {
 	struct iov_walk w;
@@ -323,6 +333,8 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 		return n;
 	if (unlikely(!load_relaxed(&c->have_options)))
 		conn_read_options(c, fd);
+	if (flags & MSG_OOB && conn_tx_on_ring(c))
+		leave_for_urgent(c, fd);
 	if (flags & MSG_OOB && conn_tx_on_ring(c))
 		return send_urgent(c, fd, iov, nr, flags);
 	for (;;) {

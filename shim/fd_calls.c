@@ -182,7 +182,7 @@ static int fcntl_conn(struct conn *c, int fd, int cmd, void *arg)
 		(void)fd_pin(fd, REASON_EXEC);
 	/* The kernel signals what it sees, and a ring is not that. */
 	if ((cmd == F_SETFL && word & O_ASYNC) || (cmd == F_SETSIG && word != 0))
-		(void)fd_pin(fd, REASON_SIGIO);
+		(void)fd_come_back(fd, REASON_SIGIO);
 	result = real_fcntl(fd, cmd, arg);
 	if (cmd == F_SETFL && result == 0)
 		conn_set_nonblock(c, word & O_NONBLOCK);
@@ -244,7 +244,7 @@ static int ioctl_conn(struct conn *c, int fd, unsigned long request, void *arg)
 		return 0;
 	case FIOASYNC:
 		if (*(int *)arg)
-			(void)fd_pin(fd, REASON_SIGIO);
+			(void)fd_come_back(fd, REASON_SIGIO);
 		return real_ioctl(fd, request, arg);
 	case FIONBIO:
 		result = real_ioctl(fd, request, arg);

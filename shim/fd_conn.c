@@ -221,7 +221,7 @@ bool fd_pin(int fd, enum reason why)
 	return on_tcp;
 }
 
-bool fd_hand_on(int fd, enum reason why)
+static bool pin_and(int fd, enum reason why, bool (*retreat)(struct conn *c, int fd, enum reason why))
 {
 	struct conn *c = fdtab_get(fd);
 	bool on_tcp;
@@ -230,9 +230,19 @@ bool fd_hand_on(int fd, enum reason why)
 		return true;
 	on_tcp = conn_pin(c, why);
 	if (conn_is_linked(c))
-		on_tcp = retreat_go_unlocked(c, fd, why);
+		on_tcp = retreat(c, fd, why);
 	conn_drop(c);
 	return on_tcp;
+}
+
+bool fd_hand_on(int fd, enum reason why)
+{
+	return pin_and(fd, why, retreat_go_unlocked);
+}
+
+bool fd_come_back(int fd, enum reason why)
+{
+	return pin_and(fd, why, retreat_back_unlocked);
 }
 
 struct fd_list fd_list_conns(void)

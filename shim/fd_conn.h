@@ -46,6 +46,12 @@ bool fd_pin(int fd, enum reason why);
 /* The same where the socket is about to be another's, or the kernel's: one on a ring comes back, if it can. */
 bool fd_hand_on(int fd, enum reason why);
 
+/*
+ * The same where the program goes on with it, but a ring will not do from now on. What lies unread in the ring is read from there still: then false, and the
+ * connection is on TCP as soon as that is done, and the peer has made a call.
+ */
+bool fd_come_back(int fd, enum reason why);
+
 /* fd is not what the table says any more (closed behind our back, disconnected): only records are let go. */
 void fd_forget(int fd);
 

@@ -84,6 +84,11 @@ bool retreat_owes(const struct conn *c);
 /* Both locks, and retreat_go(). */
 bool retreat_go_unlocked(struct conn *c, int fd, enum reason why);
 
+/*
+ * For an end that goes on: as retreat_go() where nothing is unread. Else the tx lane leaves, the peer is asked for the other one, and the answer is false.
+ */
+bool retreat_back_unlocked(struct conn *c, int fd, enum reason why);
+
 /* In calls that send nothing: what the peer has asked of the tx lane, and what it waits for. A few loads if that is nothing. */
 void retreat_serve(struct conn *c, int fd);
 

@@ -252,6 +252,33 @@ bool retreat_go_unlocked(struct conn *c, int fd, enum reason why)
 }
 
 /*
+ * What is unread in the ring stays there: a program that waits for it need not wait for a peer that is busy elsewhere, as perhaps itself.
+ */
+static bool ask_back(struct conn *c, int fd)
+{
+	store_relaxed(&c->pinned, 1);
+	peer_publish_u32(&c->link.rx.ctl->rx_state.asked, ASKED_BACK);
+	ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_WORDS);
+	if (load_relaxed(&c->tx.state) == TX_RING && retreat_leave(c, fd))
+		retreat_resend(c, fd);
+	return false;
+}
+
+bool retreat_back_unlocked(struct conn *c, int fd, enum reason why)
+{
+	bool back = false;
+
+	if (conn_lock_both(c) < 0)
+		return false;
+	if (fdtab_get(fd) == c && !conn_is_far(c)) {
+		conn_frames_locked(c, fd);
+		back = load_relaxed(&c->returned) || !conn_rx_avail(c) ? retreat_go(c, fd, why) : ask_back(c, fd);
+	}
+	conn_unlock_both(c);
+	return back;
+}
+
+/*
  * ---- Ends ----
  */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Socket options on a connection. The kernel's socket has them all; what the rings must obey is copied, and what a ring cannot
- * carry keeps the connection on TCP, or is refused with the error of a kernel that was built without it if it is too late.
+ * carry brings the connection back to TCP, or is refused with the error of a kernel that was built without it where that cannot be at once.
  */
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -32,7 +32,7 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 	if (likely(!c))
 		return real_setsockopt(fd, level, name, value, len);
 	bad = user_range_bad(value, len) ? NULL : sockopt_find_unfit(level, name);
-	if (bad && sockopt_switches_on(bad, value, len) && !fd_pin(fd, bad->why) && bad->refused)
+	if (bad && sockopt_switches_on(bad, value, len) && !fd_come_back(fd, bad->why) && bad->refused)
 		return (int)as_errno(-bad->refused);
 	r = real_setsockopt(fd, level, name, value, len);
 	if (r == 0)
@@ -47,7 +47,7 @@ EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 
 	if (likely(!c))
 		return real_getsockopt(fd, level, name, value, len);
-	if (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE && !fd_pin(fd, REASON_ZEROCOPY))
+	if (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE && !fd_come_back(fd, REASON_ZEROCOPY))
 		return (int)as_errno(-EINVAL);
 	if (level == SOL_SOCKET && name == SO_ERROR && load_relaxed(&c->rx.pending_errno)) {
 		/* Ours was the kernel's once: told once, as it would have been. */
@@ -66,7 +66,20 @@ EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 
 EXPORT int sockatmark(int fd)
 {
-	if (conn_of(fd))
+	struct conn *c = conn_of(fd);
+
+	if (c) {
 		(void)fd_pin(fd, REASON_OOB);
+		/* Bytes that lie in front of those that the kernel would speak of. */
+		if (conn_is_linked(c) && conn_hold(c, fd)) {
+			bool before;
+
+			conn_frames_try(c, fd);
+			before = conn_rx_avail(c) != 0;
+			conn_drop(c);
+			if (before)
+				return 0;
+		}
+	}
 	return real_sockatmark(fd);
 }

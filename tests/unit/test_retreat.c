@@ -480,6 +480,42 @@ static void lock_of_a_receiver_that_was_killed_is_given_back(void **state)
 	end(&b);
 }
 
+static void who_goes_on_is_on_tcp_at_once_with_nothing_unread(void **state)
+{
+	struct bench b = switched();
+
+	(void)state;
+	assert_sends(b.b, b.b_fd, "from the ring, ");
+	assert_true(retreat_back_unlocked(b.b, b.b_fd, REASON_PEEK_OFFSET));
+	assert_true(retreat_back_unlocked(b.b, b.b_fd, REASON_PEEK_OFFSET));
+	assert_back(b.b);
+	assert_sends(b.b, b.b_fd, "from TCP");
+	assert_receives(b.a, b.a_fd, "from the ring, from TCP");
+	assert_sends(b.a, b.a_fd, "answer");
+	assert_receives(b.b, b.b_fd, "answer");
+	assert_back(b.a);
+	end(&b);
+}
+
+/* It need not wait for a peer that is busy elsewhere. */
+static void who_goes_on_reads_the_ring_to_its_end(void **state)
+{
+	struct bench b = switched();
+
+	(void)state;
+	assert_sends(b.a, b.a_fd, "unread");
+	assert_false(retreat_back_unlocked(b.b, b.b_fd, REASON_PEEK_OFFSET));
+	assert_receives(b.b, b.b_fd, "unread");
+	assert_true(conn_rx_on_ring(b.b));
+	assert_sends(b.a, b.a_fd, "and then");
+	assert_receives(b.b, b.b_fd, "and then");
+	assert_back(b.b);
+	assert_sends(b.b, b.b_fd, "answer");
+	assert_receives(b.a, b.a_fd, "answer");
+	assert_back(b.a);
+	end(&b);
+}
+
 static void held_move_lock_keeps_who_would_go(void **state)
 {
 	struct bench b = switched();
@@ -516,6 +552,8 @@ int main(void)
 		cmocka_unit_test(reader_that_has_all_leaves_nothing_in_its_socket),
 		cmocka_unit_test(piece_of_who_was_killed_is_not_sent_twice),
 		cmocka_unit_test(lock_of_a_receiver_that_was_killed_is_given_back),
+		cmocka_unit_test(who_goes_on_is_on_tcp_at_once_with_nothing_unread),
+		cmocka_unit_test(who_goes_on_reads_the_ring_to_its_end),
 		cmocka_unit_test(held_move_lock_keeps_who_would_go),
 	};
 
