@@ -103,11 +103,11 @@ static bool is_open(int fd)
 	return sys_fcntl(fd, F_GETFD, 0) >= 0;
 }
 
-/* Programs give a socket one of these numbers to exec something that uses it, or to print to it. */
+/* Programs give a socket one of these numbers to exec something that uses it, or to read and print by streams, whose calls no wrapper sees. */
 static void expect_exec(int fd, int to)
 {
 	if (to >= 0 && to <= 2)
-		(void)fd_pin(fd, REASON_EXEC);
+		(void)fd_hand_on(fd, REASON_EXEC);
 }
 
 /* What dup2 and dup3 do once they are known to differ. 0, or -1 and errno. */

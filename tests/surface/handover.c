@@ -81,6 +81,24 @@ static void give_by_vfork(bool hidden)
 	SAY("still talks\n");
 }
 
+/* Streams of libc make calls that nobody sees. */
+static void give_to_streams(void)
+{
+	int out = dup(1);
+	char line[32] = "";
+
+	MUST(out > 2);
+	MUST(send(a, "not read\n", 9, 0) == 9);
+	MUST(dup2(b, 0) == 0 && dup2(b, 1) == 1);
+	MUST(send(a, "line\n", 5, 0) == 5);
+	MUST(fgets(line, sizeof(line), stdin) && strcmp(line, "not read\n") == 0);
+	MUST(fgets(line, sizeof(line), stdin) && strcmp(line, "line\n") == 0);
+	SAY("to the peer\n");
+	MUST(recv(a, line, sizeof(line), 0) == 12 && memcmp(line, "to the peer\n", 12) == 0);
+	MUST(dup2(out, 1) == 1);
+	SAY("streams talk\n");
+}
+
 static void give_to_shell(void)
 {
 	SAY("sockets in the child: ");
@@ -179,6 +197,8 @@ int main(int argc, char **argv)
 		give_by_vfork(true);
 	else if (strcmp(argv[1], "in-vain") == 0)
 		fail_to_exec();
+	else if (strcmp(argv[1], "streams") == 0)
+		give_to_streams();
 	else if (strcmp(argv[1], "shell") == 0)
 		give_to_shell();
 	else

@@ -214,6 +214,7 @@ def cases(probes, work):
         "exec-in-vain": Case(probe("handover", "in-vain", "late"), at_once, ring_used),
         "vfork-on-ring": Case(probe("handover", "vfork", "late"), at_once, ring_used),
         "vfork-hidden-on-ring": Case(probe("handover", "vfork-hidden", "late"), at_once, ring_used),
+        "streams-on-ring": Case(probe("handover", "streams", "late"), at_once, ring_used),
         "shell-inherits-ring": Case(probe("handover", "shell", "late"), at_once, ring_used),
         "spawn-on-ring": Case(probe("handover", "spawn", "late"), at_once, ring_used),
         "spawn-pins": Case(probe("handover", "spawn"), at_once, counted("exec", 1)),
