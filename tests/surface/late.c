@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/* SIGIO, asked for when the connection is on a ring. */
+#include "probe.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/ioctl.h>
+#include <time.h>
+
+static int a, b;
+static sigset_t sigio;
+
+static bool signal_comes(void)
+{
+	struct timespec patience = { .tv_sec = 20 };
+
+	return sigtimedwait(&sigio, NULL, &patience) == SIGIO;
+}
+
+static void forget_signals(void)
+{
+	struct timespec none = { 0 };
+
+	while (sigtimedwait(&sigio, NULL, &none) == SIGIO)
+		;
+}
+
+/* One signal or more for what comes from now on, and for the end. */
+static void expect_signals(void)
+{
+	char bytes[8];
+
+	forget_signals();
+	MUST(send(a, "one", 3, 0) == 3);
+	SAY("bytes: %d, ", signal_comes());
+	SAY("%s\n", outcome(recv(b, bytes, sizeof(bytes), 0)));
+	forget_signals();
+	MUST(send(b, "two", 3, 0) == 3 && recv(a, bytes, sizeof(bytes), 0) == 3);
+	forget_signals();
+	MUST(shutdown(a, SHUT_WR) == 0);
+	SAY("end: %d, ", signal_comes());
+	SAY("%s\n", outcome(recv(b, bytes, sizeof(bytes), 0)));
+}
+
+static void by_fcntl(bool unread)
+{
+	char bytes[8];
+
+	if (unread)
+		MUST(send(a, "unread", 6, 0) == 6);
+	MUST(fcntl(b, F_SETOWN, getpid()) == 0);
+	SAY("F_SETFL %s\n", outcome(fcntl(b, F_SETFL, fcntl(b, F_GETFL) | O_ASYNC)));
+	if (unread)
+		MUST(recv(b, bytes, sizeof(bytes), 0) == 6);
+	expect_signals();
+}
+
+static void by_ioctl(void)
+{
+	int on = 1;
+
+	MUST(fcntl(b, F_SETOWN, getpid()) == 0);
+	SAY("FIOASYNC %s\n", outcome(ioctl(b, FIOASYNC, &on)));
+	expect_signals();
+}
+
+int main(int argc, char **argv)
+{
+	sigemptyset(&sigio);
+	sigaddset(&sigio, SIGIO);
+	MUST(sigprocmask(SIG_BLOCK, &sigio, NULL) == 0);
+	a = tcp_pair(&b);
+	ping_pong(a, b, 30);
+	if (strcmp(argv[1], "fcntl") == 0)
+		by_fcntl(false);
+	else if (strcmp(argv[1], "unread") == 0)
+		by_fcntl(true);
+	else
+		by_ioctl();
+	return 0;
+}
