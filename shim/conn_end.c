@@ -333,6 +333,8 @@ int conn_inq(struct conn *c, int fd)
 		retreat_follow(c, fd);
 	if (conn_rx_on_ring(c)) {
 		n = ring_arrived(c);
+		if (load_relaxed(&c->rx.state) == RX_LEFT)
+			n += retreat_inq_behind(c, fd);
 	} else if (load_relaxed(&c->rx.state) == RX_FOLLOW) {
 		n = 0;
 	} else {

@@ -307,17 +307,19 @@ static bool is_returning(struct conn *c)
 	return unlikely(s == RX_LEFT || s == RX_FOLLOW || (s == RX_RING && lane_left(c->link.rx.ctl) != LEFT_NOT));
 }
 
-static bool kernel_has_bytes(int fd)
+/* A lane has come back in this very look: the kernel was not asked of it, or its bytes were none of the program's. */
+static short ask_again(int fd, short want, short kernel)
 {
-	struct pollfd p = { .fd = fd, .events = POLLIN };
+	struct pollfd p = { .fd = fd, .events = want & (READ_EVENTS | WRITE_EVENTS) };
 	struct timespec now = { 0 };
 
-	return sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0;
+	kernel &= ~(READ_EVENTS | WRITE_EVENTS);
+	return sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0 ? kernel | p.revents : kernel;
 }
 
 short conn_ready(struct conn *c, int fd, short want, short kernel)
 {
-	bool shut = load_relaxed(&c->rx.shut), returning;
+	bool shut = load_relaxed(&c->rx.shut), returning, was_tx_ring = conn_tx_on_ring(c);
 	short ready;
 
 	if (!conn_is_linked(c))
@@ -339,6 +341,8 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 		conn_peer_ended(c);
 	if (kernel & (POLLIN | POLLRDHUP | POLLHUP | POLLERR) || conn_rx_attention(c) || unlooked(c) || conn_far_is_dead(c) || returning)
 		conn_frames_try(c, fd);
+	if (unlikely((was_tx_ring && !conn_tx_on_ring(c)) || (returning && !conn_rx_on_ring(c))))
+		kernel = ask_again(fd, want, kernel);
 	/* On TCP the end would come behind the bytes. */
 	if (unlikely(conn_fin_awaited(c)) && !(kernel & POLLERR)) {
 		kernel &= ~(READ_EVENTS | POLLRDHUP | POLLHUP);
@@ -362,9 +366,6 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 		if (conn_rx_ended(c) || shut)
 			ready |= want & READ_EVENTS;
 	} else {
-		/* The bytes of which the kernel spoke may have been none of the program's. */
-		if (unlikely(returning) && kernel & POLLIN && !kernel_has_bytes(fd))
-			kernel &= ~READ_EVENTS;
 		ready |= want & kernel & READ_EVENTS;
 		if (c->rx.stash_len || conn_rx_ended(c))
 			ready |= want & READ_EVENTS;

@@ -8,6 +8,8 @@
 #include "shim/retreat.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "ringbuf/sys.h"
@@ -275,6 +277,20 @@ static ssize_t overlap(struct conn *c)
 	if (lane_left(ctl) == LEFT_CUT)
 		n = peer_read_u64(&ctl->tx_state.resent_to) - c->rx.left_pos;
 	return n > most || n < c->rx.discarded ? -EPROTO : (ssize_t)(n - c->rx.discarded);
+}
+
+size_t retreat_inq_behind(struct conn *c, int fd)
+{
+	struct lane_ctl *ctl = c->link.rx.ctl;
+	uint64_t twice, frames = (uint32_t)(peer_read_u32(&ctl->tx_state.frames) - c->rx.frames);
+	int kernel = 0;
+
+	twice = lane_left(ctl) == LEFT_CUT ? peer_read_u64(&ctl->tx_state.resent_to) : c->link.rx.tail_seen;
+	twice -= peer_read_u64(&ctl->tx_state.left_at);
+	if (twice > ring_rx_bytes(&c->link.rx) || sys_call3(SYS_ioctl, fd, SIOCINQ, &kernel) < 0)
+		return 0;
+	twice += frames * FRAME_SIZE;
+	return kernel > 0 && (uint64_t)kernel > twice ? (size_t)kernel - (size_t)twice : 0;
 }
 
 /* 1: go on; 0: nothing is there, or all of it is done; the state says which. */

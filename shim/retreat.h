@@ -57,6 +57,9 @@ bool retreat_left(struct conn *c);
 /* The lane was left: once the ring is drained, takes away what is not the program's. The lane's state says how far it came. */
 void retreat_follow(struct conn *c, int fd);
 
+/* The lane was left, and its ring holds bytes still: how many of the program's lie in the socket, behind what is not. */
+size_t retreat_inq_behind(struct conn *c, int fd);
+
 /* The rx lock was taken over from a relative that has died: so is what it held of the other. */
 void retreat_recover_rx(struct conn *c);
 
