@@ -343,10 +343,11 @@ int conn_inq(struct conn *c, int fd)
 		n = kernel > 0 ? (size_t)kernel : 0;
 		if (load_relaxed(&c->rx.state) == RX_SEEK)
 			n += c->rx.stash_len;
-		if (cap != SIZE_MAX && n >= cap + FRAME_SIZE && !lane_voided(c->link.rx.ctl, c->rx.acked_seq))
-			n = cap + ring_arrived(c);
-		else if (n > cap)
-			n = cap;
+		/* What lies behind S is the program's if the announcement is void, else a frame; behind that, if the ring was left, what came twice, and more. */
+		if (n >= cap + FRAME_SIZE && cap != SIZE_MAX && lane_left(c->link.rx.ctl) != LEFT_NOT)
+			n = ring_arrived(c) + retreat_inq_behind(c, fd);
+		else if (n > cap && !lane_voided(c->link.rx.ctl, c->rx.acked_seq))
+			n = cap + (n >= cap + FRAME_SIZE ? ring_arrived(c) : 0);
 		if (r < 0) {
 			lane_unlock(&c->rx.lock);
 			return r;

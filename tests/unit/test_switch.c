@@ -168,6 +168,23 @@ static void beginning_of_a_frame_is_waited_for(void **state)
 	bench_close(&b);
 }
 
+static void bytes_behind_a_void_announcement_are_counted(void **state)
+{
+	struct bench b = bench_open();
+	char got[64];
+
+	(void)state;
+	bench_link(&b);
+	assert_sends(b.a, b.a_fd, "before");
+	assert_int_equal(conn_recv(b.b, b.b_fd, got, 2, 0), 2); /* acknowledges the announcement at 6 */
+	conn_pin(b.a, REASON_OOB);
+	assert_sends(b.a, b.a_fd, ", and after");
+	assert_int_equal(load_relaxed(&b.b->rx.state), RX_ACKED);
+	assert_int_equal(conn_inq(b.b, b.b_fd), 15);
+	assert_receives(b.b, b.b_fd, "fore, and after");
+	bench_close(&b);
+}
+
 static void beginning_of_a_frame_that_goes_wrong_is_data(void **state)
 {
 	struct bench b = bench_open();
@@ -339,6 +356,7 @@ int main(void)
 		cmocka_unit_test(bytes_that_are_no_frame_go_to_the_program),
 		cmocka_unit_test(ring_bytes_without_a_frame_are_not_handed_out),
 		cmocka_unit_test(beginning_of_a_frame_is_waited_for),
+		cmocka_unit_test(bytes_behind_a_void_announcement_are_counted),
 		cmocka_unit_test(beginning_of_a_frame_that_goes_wrong_is_data),
 		cmocka_unit_test(end_inside_a_frame_is_an_end),
 		cmocka_unit_test(bytes_read_behind_the_shim_keep_it_on_tcp),
