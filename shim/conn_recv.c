@@ -218,6 +218,27 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 	return conn_far_is_orphaned(c) ? -ECONNRESET : -EAGAIN;
 }
 
+/* An urgent byte is next: a call that has bytes in front of it stops there. */
+static bool at_mark(int fd)
+{
+	int at = 0;
+
+	return sys_call3(SYS_ioctl, fd, SIOCATMARK, &at) == 0 && at;
+}
+
+/* The ring was left, and has `done` bytes for a peek that wants more: a program that waits until enough are there would do so for ever. */
+static ssize_t peek_behind_ring(struct conn *c, int fd, const struct iov_walk *w, size_t done, int flags)
+{
+	struct iov_walk rest = *w;
+	ssize_t n;
+
+	if (!retreat_clear(c, fd) || at_mark(fd))
+		return 0;
+	iov_skip(&rest, done);
+	n = take_tcp(c, fd, &rest, SIZE_MAX, flags, NULL);
+	return n > 0 ? n : 0;
+}
+
 /* One step: bytes, 0 for the end, -EAGAIN for nothing yet, -errno. */
 static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags, struct msghdr *m)
 {
@@ -246,6 +267,8 @@ static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags,
 			/* What came twice goes out of the socket with the last byte. */
 			if (n > 0 && (size_t)n == w->left && !(flags & MSG_PEEK))
 				retreat_follow(c, fd);
+			if (n > 0 && (size_t)n < w->left && flags & MSG_PEEK)
+				n += peek_behind_ring(c, fd, w, (size_t)n, flags);
 			if (n > 0 || (!w->left && conn_rx_avail(c)))
 				return n;
 			if (n < 0)
@@ -307,14 +330,6 @@ static bool stream_is_over(struct conn *c, int fd)
 	struct timespec now = { 0 };
 
 	return load_relaxed(&c->rx.state) == RX_ENDED || load_relaxed(&c->rx.state) == RX_LEFT || sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0;
-}
-
-/* An urgent byte is next: a call that has bytes in front of it stops there. */
-static bool at_mark(int fd)
-{
-	int at = 0;
-
-	return sys_call3(SYS_ioctl, fd, SIOCATMARK, &at) == 0 && at;
 }
 
 /* The ring was left, and has given what it had: what TCP has behind that belongs to the same call, or not. */

@@ -204,6 +204,8 @@ bool retreat_left(struct conn *c)
 		return true;
 	if (load_relaxed(&c->rx.state) != RX_RING || conn_is_far(c) || lane_left(c->link.rx.ctl) == LEFT_NOT)
 		return false;
+	c->rx.left_pos = peer_read_u64(&c->link.rx.ctl->tx_state.left_at);
+	c->rx.discarded = 0;
 	conn_rx_set(c, RX_LEFT);
 	ready_changed(c);
 	return true;
@@ -218,7 +220,6 @@ static void lied(struct conn *c, int fd)
 static bool begin_to_follow(struct conn *c, int fd)
 {
 	struct ring_rx *rx = &c->link.rx;
-	uint64_t at;
 
 	/* The last look at the tail comes after what says that it is final. */
 	if (ring_rx_refresh(rx) < 0) {
@@ -227,13 +228,10 @@ static bool begin_to_follow(struct conn *c, int fd)
 	}
 	if (rx->tail_seen != rx->head_pos)
 		return false;
-	at = peer_read_u64(&rx->ctl->tx_state.left_at);
-	if (rx->head_pos - at > ring_rx_bytes(rx)) {
+	if (rx->head_pos - c->rx.left_pos > ring_rx_bytes(rx)) {
 		lied(c, fd);
 		return false;
 	}
-	c->rx.left_pos = at;
-	c->rx.discarded = 0;
 	c->rx.proven = 0;
 	return conn_rx_set(c, RX_FOLLOW);
 }
@@ -272,7 +270,7 @@ static bool take_frame(struct conn *c, int fd)
 static ssize_t overlap(struct conn *c)
 {
 	struct lane_ctl *ctl = c->link.rx.ctl;
-	uint64_t most = c->link.rx.head_pos - c->rx.left_pos, n = most;
+	uint64_t most = c->link.rx.tail_seen - c->rx.left_pos, n = most;
 
 	if (lane_left(ctl) == LEFT_CUT)
 		n = peer_read_u64(&ctl->tx_state.resent_to) - c->rx.left_pos;
@@ -281,16 +279,15 @@ static ssize_t overlap(struct conn *c)
 
 size_t retreat_inq_behind(struct conn *c, int fd)
 {
-	struct lane_ctl *ctl = c->link.rx.ctl;
-	uint64_t twice, frames = (uint32_t)(peer_read_u32(&ctl->tx_state.frames) - c->rx.frames);
+	uint32_t frames = peer_read_u32(&c->link.rx.ctl->tx_state.frames) - c->rx.frames;
+	ssize_t twice = overlap(c);
+	uint64_t not_its;
 	int kernel = 0;
 
-	twice = lane_left(ctl) == LEFT_CUT ? peer_read_u64(&ctl->tx_state.resent_to) : c->link.rx.tail_seen;
-	twice -= peer_read_u64(&ctl->tx_state.left_at);
-	if (twice > ring_rx_bytes(&c->link.rx) || sys_call3(SYS_ioctl, fd, SIOCINQ, &kernel) < 0)
+	if (twice < 0 || sys_call3(SYS_ioctl, fd, SIOCINQ, &kernel) < 0 || kernel < 0)
 		return 0;
-	twice += frames * FRAME_SIZE;
-	return kernel > 0 && (uint64_t)kernel > twice ? (size_t)kernel - (size_t)twice : 0;
+	not_its = (uint64_t)twice + (uint64_t)frames * FRAME_SIZE;
+	return (uint64_t)kernel > not_its ? (size_t)((uint64_t)kernel - not_its) : 0;
 }
 
 /* 1: go on; 0: nothing is there, or all of it is done; the state says which. */
@@ -328,14 +325,34 @@ static bool discard(struct conn *c, int fd)
 	return true;
 }
 
+static bool frames_come(struct conn *c)
+{
+	return c->rx.frames != peer_read_u32(&c->link.rx.ctl->tx_state.frames);
+}
+
+bool retreat_clear(struct conn *c, int fd)
+{
+	if (ring_rx_refresh(&c->link.rx) < 0 || c->link.rx.head_pos - c->rx.left_pos > ring_rx_bytes(&c->link.rx)) {
+		lied(c, fd);
+		return false;
+	}
+	while (load_relaxed(&c->rx.state) == RX_LEFT) {
+		bool frames = frames_come(c);
+
+		if (!frames && overlap(c) == 0)
+			return true;
+		if (!(frames ? take_frame(c, fd) : discard(c, fd)))
+			return false;
+	}
+	return false;
+}
+
 void retreat_follow(struct conn *c, int fd)
 {
 	if (load_relaxed(&c->rx.state) == RX_LEFT && !begin_to_follow(c, fd))
 		return;
 	while (load_relaxed(&c->rx.state) == RX_FOLLOW) {
-		bool frames = c->rx.frames != peer_read_u32(&c->link.rx.ctl->tx_state.frames);
-
-		if (!(frames ? take_frame(c, fd) : discard(c, fd)))
+		if (!(frames_come(c) ? take_frame(c, fd) : discard(c, fd)))
 			return;
 	}
 }

@@ -57,6 +57,12 @@ bool retreat_left(struct conn *c);
 /* The lane was left: once the ring is drained, takes away what is not the program's. The lane's state says how far it came. */
 void retreat_follow(struct conn *c, int fd);
 
+/*
+ * For who must see behind a ring that is not drained: what is not the program's is taken out of the socket in advance. True: that goes on where the ring ends.
+ * Until the ring is drained the connection cannot be handed on.
+ */
+bool retreat_clear(struct conn *c, int fd);
+
 /* The lane was left, and its ring holds bytes still: how many of the program's lie in the socket, behind what is not. */
 size_t retreat_inq_behind(struct conn *c, int fd);
 

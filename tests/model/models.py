@@ -212,6 +212,7 @@ MODELS = {
             "FRAMES_LEFT": ([], "a receiver goes and leaves frames in its socket"),
             "PROBES_LEFT": ([], "a lane that was left is followed over frames that are not taken yet"),
             "GO_INTO_FRAME": ([], "a receiver goes while half a frame lies in its socket"),
+            "GO_AFTER_PEEK": ([], "a receiver goes although a peek has taken out of the socket what it has not read"),
             "GO_BEFORE_FRAME": (["-DROOM=3", "-DBYTES=2"], "a receiver goes with a frame behind unread bytes"),
             "OWED_FRAME_LEFT": ([], "a sender execs with half a frame written"),
             "CUT_UNTOLD": ([], "a sender execs with bytes left to the ring and does not say so"),

@@ -431,6 +431,23 @@ inline follow(l)
 	n = 0; p1 = 0; total = 0
 }
 
+/* A peek that looks behind a ring that was left and is not drained: what is not the program's goes out of the socket in advance */
+inline clear(l)
+{
+	d_step { n = UNREAD(l); p1 = (n > 0 -> L(l).cell[L(l).rd] : 0) }
+	total = (R(l).left == CUT -> R(l).y : R(l).tail) - R(l).x;
+	if
+	:: L(l).taken < R(l).probes && n > 0 && p1 != KFIN ->
+		assert(p1 == PROBE + L(l).re);
+		d_step { L(l).rd++; L(l).taken++ }
+	:: L(l).taken >= R(l).probes && L(l).discarded < total && n > 0 && p1 != KFIN ->
+		assert(IS_DATA(p1));
+		d_step { L(l).rd++; L(l).discarded++ }
+	:: else
+	fi;
+	n = 0; p1 = 0; total = 0
+}
+
 inline read_ring(l)
 {
 	v = R(l).tail;
@@ -548,7 +565,14 @@ inline receiver_goes(l)
 		keep = true
 	:: !keep && L(l).rroad != R_TCP && R(l).left == CUT && R(l).head == R(l).tail ->
 		L(l).rd = L(l).rd + (R(l).probes - L(l).taken) + (R(l).y - R(l).x - L(l).discarded)
-	:: !keep && L(l).rroad != R_TCP && !(L(l).fin && R(l).y < R(l).tail) && R(l).left == LEFT ->
+	/* It has not read what a peek has taken out of the socket */
+	:: !keep && L(l).rroad != R_TCP && !(L(l).fin && R(l).y < R(l).tail) && R(l).left == LEFT && R(l).x + L(l).discarded > Y_OR_HEAD(l) ->
+#ifdef MUT_GO_AFTER_PEEK
+		L(l).rd = L(l).rd + (R(l).probes - L(l).taken)
+#else
+		keep = true
+#endif
+	:: !keep && L(l).rroad != R_TCP && !(L(l).fin && R(l).y < R(l).tail) && R(l).left == LEFT && R(l).x + L(l).discarded <= Y_OR_HEAD(l) ->
 		L(l).rd = L(l).rd + (R(l).probes - L(l).taken) + (Y_OR_HEAD(l) - R(l).x - L(l).discarded)
 	:: !keep && L(l).rroad != R_TCP && !L(l).fin && R(l).left == NO ->
 #ifndef MUT_FRAMES_LEFT
@@ -610,7 +634,8 @@ active proctype receiver()
 		fi;
 		if
 		:: was_reset
-		:: else -> read_any(l)
+		:: !was_reset -> read_any(l)
+		:: !was_reset && L(l).rroad == R_RING && R(l).left != NO -> clear(l)
 		fi;
 		if
 		:: L(l).ended || was_reset || WAKES(l)
