@@ -22,7 +22,6 @@
 #include "shim/nego.h"
 #include "shim/options.h"
 #include "shim/ready.h"
-#include "shim/retreat.h"
 #include "shim/summary.h"
 #include "shim/switch.h"
 
