@@ -228,14 +228,18 @@ void conn_fork_child(void);
 void conn_fork_cancel(struct conn *const *held, unsigned nr, uint32_t child);
 
 /*
- * The process is about to end (exit, _exit, exec): what close would do to the peer's view, without closing. The connections can still be used by
+ * The process is about to end (exit, _exit): what close would do to the peer's view, without closing. The connections can still be used by
  * destructors that run later. Of many, those that wait for far peers wait together.
  */
 void conn_exit_all(struct conn *const *conns, const int *fds, unsigned nr);
 /* Of one that the fd table may have forgotten. */
 void conn_exit_flush(struct conn *c, int fd);
 
-/* The exec that they were called for has failed: the connection is held again. */
+/*
+ * The process may be about to become another program, to which these do not pass; other threads go on with them until it has. conn_exec_failed(), for
+ * each, if it has not.
+ */
+void conn_exec_all(struct conn *const *conns, const int *fds, unsigned nr);
 void conn_exec_failed(struct conn *c, int fd);
 
 /* ---- what the rendezvous calls (conn_link.c) --------------------------------------------------------------------- */

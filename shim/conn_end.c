@@ -213,10 +213,18 @@ void conn_end_soon(struct conn *c, int fd)
 		conn_fin_await(c, load_relaxed(&c->nr_holders) == 1);
 }
 
-void conn_end_lanes(struct conn *c, int fd)
+/* The close that follows is to be a reset. */
+static void linger_not(struct conn *c, int fd)
 {
 	struct linger reset = { .l_onoff = 1, .l_linger = 0 };
 	unsigned len = sizeof(c->linger);
+
+	c->linger_ours = !sys_getsockopt(fd, SOL_SOCKET, SO_LINGER, &c->linger, &len);
+	sys_setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+}
+
+void conn_end_lanes(struct conn *c, int fd)
+{
 	bool unread;
 
 	if (!load_relaxed(&c->linked) || load_relaxed(&c->returned))
@@ -224,14 +232,22 @@ void conn_end_lanes(struct conn *c, int fd)
 	if (conn_is_far(c))
 		far_pump(c, 0);
 	unread = leaves_unread(c, fd) || !retreat_end_begin(c, fd);
-	if (unread) {
-		c->linger_ours = !sys_getsockopt(fd, SOL_SOCKET, SO_LINGER, &c->linger, &len);
-		sys_setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
-	}
+	if (unread)
+		linger_not(c, fd);
 	ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
 	ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_KERNEL);
 	if (!unread && !resets_anyway(c, fd))
 		conn_fin_send(c, fd);
+}
+
+/* Of what is unread in the ring the peer makes a reset by itself, as of a kill (conn_check_killed()). */
+void conn_exec_lanes(struct conn *c, int fd)
+{
+	if (!load_relaxed(&c->linked) || load_relaxed(&c->returned))
+		return;
+	(void)leaves_unread(c, fd);
+	if (!retreat_sender_goes(c, fd))
+		linger_not(c, fd);
 }
 
 void conn_unend_lanes(struct conn *c, int fd)

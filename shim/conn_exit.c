@@ -20,6 +20,7 @@ struct going {
 	struct pollfd *polls;
 	unsigned nr;
 	bool kept;	/* the number names it no more, its descriptor is kept for calls that sleep */
+	bool exec;	/* which may fail */
 };
 
 static void end(struct conn *c, int fd)
@@ -29,8 +30,28 @@ static void end(struct conn *c, int fd)
 	if (conn_lock_both(c) < 0)
 		return;
 	last = conn_holder_ends(c);
-	if (last)
+	if (last) {
 		conn_end_lanes(c, fd);
+		/* A thread that sends on until the process is gone does so where the lane stands. */
+		store_relaxed(&c->pinned, 1);
+	}
+	conn_tell_summary(c, last);
+	conn_unlock_both(c);
+}
+
+/*
+ * The peer finds out of an exec as it does of a kill. Nothing of that is told in advance, since the exec may fail, with other threads in the middle of
+ * their calls: only steps are made that are right if it goes on. Who is left holds what a relative gives up.
+ */
+static void exec(struct conn *c, int fd)
+{
+	bool last;
+
+	if (conn_lock_both(c) < 0)
+		return;
+	last = conn_count_holders(c) == 1 || conn_holder_ends(c);
+	if (last)
+		conn_exec_lanes(c, fd);
 	conn_tell_summary(c, last);
 	conn_unlock_both(c);
 }
@@ -47,7 +68,11 @@ static void exit_some(const struct going *g, struct conn *const *conns, const in
 	conn_fin_await_all(g->waits, g->polls, nr);
 	/* Other threads may still be closing. */
 	for (unsigned i = 0; i < nr; i++)
-		if (g->waits[i].c || g->kept)
+		if (!g->waits[i].c && !g->kept)
+			continue;
+		else if (g->exec && !conn_is_far(conns[i]))
+			exec(conns[i], fds[i]);
+		else
 			end(conns[i], fds[i]);
 	conn_fin_settle_all(g->waits, g->polls, nr);
 	for (unsigned i = 0; i < nr; i++)
@@ -55,11 +80,11 @@ static void exit_some(const struct going *g, struct conn *const *conns, const in
 			conn_drop(g->waits[i].c);
 }
 
-void conn_exit_all(struct conn *const *conns, const int *fds, unsigned nr)
+static void all(struct conn *const *conns, const int *fds, unsigned nr, bool exec)
 {
 	struct fin_wait few_waits[FEW];
 	struct pollfd few_polls[FEW];
-	struct going g = { few_waits, few_polls, FEW, false };
+	struct going g = { few_waits, few_polls, FEW, false, exec };
 	size_t bytes = nr * (sizeof(*g.waits) + sizeof(*g.polls));
 	long at = nr > FEW ? sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : 0;
 	bool many = nr > FEW && !sys_failed(at);
@@ -75,19 +100,29 @@ void conn_exit_all(struct conn *const *conns, const int *fds, unsigned nr)
 		sys_munmap((void *)at, bytes);
 }
 
+void conn_exit_all(struct conn *const *conns, const int *fds, unsigned nr)
+{
+	all(conns, fds, nr, false);
+}
+
 void conn_exit_flush(struct conn *c, int fd)
 {
 	struct fin_wait wait;
 	struct pollfd poll;
 
-	exit_some(&(struct going){ &wait, &poll, 1, true }, &c, &fd, 1);
+	exit_some(&(struct going){ &wait, &poll, 1, true, false }, &c, &fd, 1);
+}
+
+void conn_exec_all(struct conn *const *conns, const int *fds, unsigned nr)
+{
+	all(conns, fds, nr, true);
 }
 
 void conn_exec_failed(struct conn *c, int fd)
 {
 	if (conn_lock_both(c) < 0)
 		return;
-	if (conn_holder_goes_on(c))
-		conn_unend_lanes(c, fd);
+	conn_holder_goes_on(c);
+	conn_unend_lanes(c, fd);
 	conn_unlock_both(c);
 }

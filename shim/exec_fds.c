@@ -220,7 +220,7 @@ void inherit_before_exec(struct inherit_exec *undo)
 		/* The new program cannot see the rings. */
 		if (passes_exec(undo->gone.fds[i]))
 			(void)fd_hand_on(undo->gone.fds[i], REASON_EXEC);
-	conn_exit_all(undo->gone.conns, undo->gone.fds, undo->gone.nr);
+	conn_exec_all(undo->gone.conns, undo->gone.fds, undo->gone.nr);
 	summary_write();
 	replace_low(undo);
 	shield_raise(&undo->shield);

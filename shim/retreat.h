@@ -78,6 +78,12 @@ void retreat_recover_rx(struct conn *c);
 bool retreat_go(struct conn *c, int fd, enum reason why);
 
 /*
+ * The tx half of it, for an end that may be another program in a moment, or may not. The lane goes on over TCP in either case. What a receiver that has gone needs is
+ * pushed in a bounded wait. False: it could not be, and the kernel should say reset if the stream ends now.
+ */
+bool retreat_sender_goes(struct conn *c, int fd);
+
+/*
  * The end of this end's stream is about to be told, and nothing can be sent behind it: what the receiver has not taken is sent again, for one
  * that goes later, as far as the socket takes it at once. What a receiver that has gone needs is pushed in a bounded wait. From then on
  * until retreat_end_over() no receiver goes. False: it could not be, and the kernel should say reset.

@@ -282,7 +282,10 @@ bool retreat_back_unlocked(struct conn *c, int fd, enum reason why)
  * ---- Ends ----
  */
 
-/* As far as the socket takes it; with the privilege for that, whatever its size: nothing follows but the end. */
+/*
+ * To a receiver that has gone: as far as the socket takes it, and with the privilege for that, whatever its size. One that drains its ring would wait for all of that, if
+ * its window is small, and the kernel sends what is larger than the window now and then only.
+ */
 static int resend_last(struct conn *c, int fd)
 {
 	int all = (int)ring_rx_bytes(&c->link.rx) + (1 << 20), r = retreat_resend_quietly(c, fd);
@@ -290,6 +293,25 @@ static int resend_last(struct conn *c, int fd)
 	if (r == -EAGAIN && sys_setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &all, sizeof(all)) == 0)
 		r = retreat_resend_quietly(c, fd);
 	return r;
+}
+
+bool retreat_sender_goes(struct conn *c, int fd)
+{
+	int64_t end = now_ns() + PATIENCE_NS;
+
+	if (conn_is_far(c) || (load_relaxed(&c->tx.state) != TX_RING && load_relaxed(&c->tx.state) != TX_LEFT))
+		return true;
+	store_relaxed(&c->pinned, 1);
+	while (!go_tx(c, fd)) {
+		/* In the middle of a frame: what is in the ring stays there. */
+		if (!retreat_receiver_is_gone(c))
+			return true;
+		if (now_ns() >= end)
+			return false;
+		if (load_relaxed(&c->tx.state) == TX_LEFT && resend_last(c, fd) == -EAGAIN)
+			await(fd, POLLOUT, MOMENT_NS);
+	}
+	return true;
 }
 
 /*
@@ -317,7 +339,7 @@ bool retreat_end_begin(struct conn *c, int fd)
 			return true;
 		if (!retreat_receiver_is_gone(c)) {
 			if (s == TX_LEFT || (worth_resending(c, fd) && retreat_leave(c, fd))) {
-				if (resend_last(c, fd) != 0)
+				if (retreat_resend_quietly(c, fd) != 0)
 					cut(c, fd);
 				continue;
 			}

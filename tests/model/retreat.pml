@@ -608,7 +608,8 @@ active proctype sender()
 	:: !was_reset && (MAY_ANNOUNCE(l) || MAY_FRAME(l) || L(l).road == S_FRAME && HAS_ROOM(l) || L(l).road == S_RING ||
 	   OWES(l) && (HAS_ROOM(l) || MUST_PUSH(l) || MAY_CUT(l)) || MAY_BEGIN_ANEW(l)) -> serve(l)
 	:: !was_reset && L(l).road != S_PLAIN && L(l).sent < BYTES -> sender_goes(l)
-	:: !was_reset && L(l).sent == BYTES -> break
+	/* The exec succeeds, and nobody has the socket: any time after the sender has gone, however long its threads sent on */
+	:: !was_reset && (L(l).sent == BYTES || L(l).road == S_PLAIN) -> break
 	od;
 	sender_ends(l);
 	goto out;

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -201,6 +202,17 @@ void bench_switch(struct bench *b)
 	}
 	assert_true(conn_tx_on_ring(b->a) && conn_rx_on_ring(b->a));
 	assert_true(conn_tx_on_ring(b->b) && conn_rx_on_ring(b->b));
+}
+
+struct bench bench_on_rings(void)
+{
+	struct bench b = bench_open();
+
+	bench_link(&b);
+	bench_switch(&b);
+	setsockopt(b.a_fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
+	setsockopt(b.b_fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
+	return b;
 }
 
 static void close_one(struct conn **c, int *fd)

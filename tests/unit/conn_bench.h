@@ -39,6 +39,8 @@ void bench_agree(struct bench *b);
 void bench_link(struct bench *b);
 /* Exchanges a byte each way until both lanes are on the ring. */
 void bench_switch(struct bench *b);
+/* All of it, and bytes that go by the socket go at once. */
+struct bench bench_on_rings(void);
 void bench_close_a(struct bench *b);
 void bench_close_b(struct bench *b);
 void bench_close(struct bench *b);
@@ -56,5 +58,14 @@ void bench_close(struct bench *b);
 		char got_[8]; \
 		assert_int_equal(conn_recv(c, fd, got_, sizeof(got_), 0), -EAGAIN); \
 	} while (0)
+
+/* What whoever gets the descriptor finds in it. */
+#define assert_finds(fd, text) \
+	do { \
+		char got_[sizeof(text) + 64] = ""; \
+		assert_int_equal(recv(fd, got_, sizeof(got_), MSG_DONTWAIT), sizeof(text) - 1); \
+		assert_string_equal(got_, text); \
+	} while (0)
+#define assert_finds_nothing(fd) assert_int_equal(recv(fd, &(char){ 0 }, 1, MSG_DONTWAIT), -1)
 
 #endif

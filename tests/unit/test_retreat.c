@@ -13,15 +13,6 @@
 #include "shim/frame.h"
 #include "shim/retreat.h"
 
-/* What whoever gets the descriptor finds in it. */
-#define assert_finds(fd, text) \
-	do { \
-		char got_[sizeof(text) + 64] = ""; \
-		assert_int_equal(recv(fd, got_, sizeof(got_), MSG_DONTWAIT), sizeof(text) - 1); \
-		assert_string_equal(got_, text); \
-	} while (0)
-#define assert_finds_nothing(fd) assert_int_equal(recv(fd, &(char){ 0 }, 1, MSG_DONTWAIT), -1)
-
 static void assert_back(struct conn *c)
 {
 	enum tx_state tx = load_relaxed(&c->tx.state);
@@ -30,17 +21,6 @@ static void assert_back(struct conn *c)
 	assert_true(tx == TX_SEEK || tx == TX_PINNED);
 	assert_true(rx == RX_SEEK || rx == RX_PINNED);
 	assert_true(load_relaxed(&c->pinned));
-}
-
-static struct bench switched(void)
-{
-	struct bench b = bench_open();
-
-	bench_link(&b);
-	bench_switch(&b);
-	setsockopt(b.a_fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
-	setsockopt(b.b_fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
-	return b;
 }
 
 static uint8_t byte_at(uint64_t pos)
@@ -72,7 +52,7 @@ static void end(struct bench *b)
 
 static void who_goes_hands_on_a_quiet_connection(void **state)
 {
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 
 	(void)state;
 	assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
@@ -88,7 +68,7 @@ static void who_goes_hands_on_a_quiet_connection(void **state)
 
 static void what_was_not_read_comes_over_tcp_before_anything_else(void **state)
 {
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 	char got[8];
 
 	(void)state;
@@ -104,7 +84,7 @@ static void what_was_not_read_comes_over_tcp_before_anything_else(void **state)
 /* Receives and waits, and sends nothing. */
 static void who_only_receives_answers_too(void **state)
 {
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 
 	(void)state;
 	assert_sends(b.a, b.a_fd, "not read");
@@ -113,7 +93,7 @@ static void who_only_receives_answers_too(void **state)
 	assert_finds(b.b_fd, "not read");
 	end(&b);
 
-	b = switched();
+	b = bench_on_rings();
 	assert_sends(b.a, b.a_fd, "not read");
 	assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
 	assert_true(conn_hold(b.a, b.a_fd));
@@ -125,7 +105,7 @@ static void who_only_receives_answers_too(void **state)
 
 static void who_has_the_ring_drains_it_and_discards_what_came_twice(void **state)
 {
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 
 	(void)state;
 	assert_sends(b.b, b.b_fd, "in the ring, ");
@@ -139,7 +119,7 @@ static void who_has_the_ring_drains_it_and_discards_what_came_twice(void **state
 
 static void readiness_does_not_take_the_overlap_for_data(void **state)
 {
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 	char got[16];
 
 	(void)state;
@@ -161,7 +141,7 @@ static void readiness_does_not_take_the_overlap_for_data(void **state)
 
 static void both_go_one_after_the_other(void **state)
 {
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 	char got[4];
 
 	(void)state;
@@ -178,7 +158,7 @@ static void both_go_one_after_the_other(void **state)
 
 static void probes_are_taken_before_the_overlap(void **state)
 {
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 
 	(void)state;
 	assert_int_equal(conn_lock_both(b.b), 0);
@@ -194,7 +174,7 @@ static void probes_are_taken_before_the_overlap(void **state)
 
 static void who_goes_takes_the_probes_out_and_gets_no_more(void **state)
 {
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 
 	(void)state;
 	assert_int_equal(conn_lock_both(b.a), 0);
@@ -258,7 +238,7 @@ static void frame_behind_unread_bytes_cannot_be_handed_on(void **state)
 
 static void end_in_front_of_the_retreat_leaves_the_last_bytes_in_the_socket(void **state)
 {
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 	char got[4];
 
 	(void)state;
@@ -273,7 +253,7 @@ static void end_in_front_of_the_retreat_leaves_the_last_bytes_in_the_socket(void
 
 static void end_is_told_once_however_often_the_last_bytes_came(void **state)
 {
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 	char got[4];
 
 	(void)state;
@@ -287,7 +267,7 @@ static void end_is_told_once_however_often_the_last_bytes_came(void **state)
 
 static void what_lies_in_the_ring_alone_cannot_be_handed_on(void **state)
 {
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 	int small = 4096;
 
 	(void)state;
@@ -301,7 +281,7 @@ static void what_lies_in_the_ring_alone_cannot_be_handed_on(void **state)
 
 static void end_behind_the_retreat_comes_after_the_last_byte(void **state)
 {
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 	char got[4];
 
 	(void)state;
@@ -312,7 +292,7 @@ static void end_behind_the_retreat_comes_after_the_last_byte(void **state)
 	assert_int_equal(recv(b.b_fd, got, sizeof(got), MSG_DONTWAIT), 0);
 	end(&b);
 
-	b = switched();
+	b = bench_on_rings();
 	assert_sends(b.a, b.a_fd, "not read");
 	assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
 	bench_close_a(&b);
@@ -325,7 +305,7 @@ static void end_behind_the_retreat_comes_after_the_last_byte(void **state)
 static void full_socket_keeps_the_order(void **state)
 {
 	static uint8_t got[1 << 16];
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 	uint64_t sent, received = 0, more = 0;
 	int small = 4096;
 	ssize_t n;
@@ -357,7 +337,7 @@ static void full_socket_keeps_the_order(void **state)
 static void what_the_receiver_has_taken_is_not_sent_again(void **state)
 {
 	static uint8_t got[1 << 16];
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 	uint64_t sent, received = 0;
 	int small = 4096;
 	ssize_t n;
@@ -382,7 +362,7 @@ static void what_the_receiver_has_taken_is_not_sent_again(void **state)
 
 static void lie_about_where_tcp_goes_on_resets(void **state)
 {
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 
 	(void)state;
 	assert_true(retreat_go_unlocked(b.a, b.a_fd, REASON_EXEC));
@@ -390,7 +370,7 @@ static void lie_about_where_tcp_goes_on_resets(void **state)
 	assert_int_equal(conn_recv(b.b, b.b_fd, &(char){ 0 }, 1, 0), -ECONNRESET);
 	end(&b);
 
-	b = switched();
+	b = bench_on_rings();
 	assert_sends(b.a, b.a_fd, "x");
 	assert_true(retreat_go_unlocked(b.a, b.a_fd, REASON_EXEC));
 	peer_publish_u32(&b.a->link.tx.ctl->tx_state.left, LEFT_CUT);
@@ -403,7 +383,7 @@ static void lie_about_where_tcp_goes_on_resets(void **state)
 /* Its last bytes lie in its socket, too; unread there, they would make a reset of its end. */
 static void reader_that_has_all_leaves_nothing_in_its_socket(void **state)
 {
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 	char got[4];
 
 	(void)state;
@@ -413,7 +393,7 @@ static void reader_that_has_all_leaves_nothing_in_its_socket(void **state)
 	assert_int_equal(recv(b.b_fd, got, 1, MSG_DONTWAIT), 0);
 	end(&b);
 
-	b = switched();
+	b = bench_on_rings();
 	assert_sends(b.a, b.a_fd, "ends");
 	assert_int_equal(conn_shutdown(b.a, b.a_fd, SHUT_WR), 0);
 	assert_int_equal(conn_recv(b.b, b.b_fd, got, 2, MSG_PEEK), 2);
@@ -434,7 +414,7 @@ static void killed_in_the_middle(struct bench *b, enum piece what, const void *b
 
 static void piece_of_who_was_killed_is_not_sent_twice(void **state)
 {
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 	uint8_t frame[FRAME_SIZE];
 	size_t len = 4;
 
@@ -450,7 +430,7 @@ static void piece_of_who_was_killed_is_not_sent_twice(void **state)
 
 	/* Of a frame, a part and all. */
 	for (size_t part = 0; part <= FRAME_SIZE; part += FRAME_SIZE / 2) {
-		b = switched();
+		b = bench_on_rings();
 		frame_make(frame, FRAME_PROBE, b.a->nonce, b.a->peer_nonce, 0);
 		killed_in_the_middle(&b, PIECE_PROBE, frame, part);
 		conn_tx_recover(b.a);
@@ -468,7 +448,7 @@ static void piece_of_who_was_killed_is_not_sent_twice(void **state)
 
 static void lock_of_a_receiver_that_was_killed_is_given_back(void **state)
 {
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 
 	(void)state;
 	assert_true(lane_move_try(b.b->link.rx.ctl, MOVER_RECEIVER));
@@ -482,7 +462,7 @@ static void lock_of_a_receiver_that_was_killed_is_given_back(void **state)
 
 static void who_goes_on_is_on_tcp_at_once_with_nothing_unread(void **state)
 {
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 
 	(void)state;
 	assert_sends(b.b, b.b_fd, "from the ring, ");
@@ -500,7 +480,7 @@ static void who_goes_on_is_on_tcp_at_once_with_nothing_unread(void **state)
 /* It need not wait for a peer that is busy elsewhere. */
 static void who_goes_on_reads_the_ring_to_its_end(void **state)
 {
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 
 	(void)state;
 	assert_sends(b.a, b.a_fd, "unread");
@@ -518,7 +498,7 @@ static void who_goes_on_reads_the_ring_to_its_end(void **state)
 
 static void held_move_lock_keeps_who_would_go(void **state)
 {
-	struct bench b = switched();
+	struct bench b = bench_on_rings();
 
 	(void)state;
 	assert_true(lane_move_try(b.a->link.tx.ctl, MOVER_SENDER));
