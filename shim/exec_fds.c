@@ -215,11 +215,9 @@ void inherit_before_exec(struct inherit_exec *undo)
 		before_exec_in_vfork_child(undo);
 		return;
 	}
+	/* The new program cannot see the rings. */
+	pin_what_passes();
 	undo->gone = fd_list_conns();
-	for (unsigned int i = 0; i < undo->gone.nr; i++)
-		/* The new program cannot see the rings. */
-		if (passes_exec(undo->gone.fds[i]))
-			(void)fd_hand_on(undo->gone.fds[i], REASON_EXEC);
 	conn_exec_all(undo->gone.conns, undo->gone.fds, undo->gone.nr);
 	summary_write();
 	replace_low(undo);

@@ -197,6 +197,11 @@ def cases(probes, work):
         return [str(probes / name), *args]
 
     at_once = {"after": "0"}
+    heirs = {f"heir-{giver}-{way}": Case(probe("heir", giver, way), at_once, ring_used)
+             for giver in ("fork",)
+             for way in ("dup2", "dup3", "dupfd", "dup", "setfd", "fionclex", "close-range", "many")}
+    heirs |= {f"heir-{how}": Case(probe("heir", how), at_once, ring_used)
+              for how in ("exec", "spawn")}
     table = {
         "closed-numbers": Case(probe("fds", "closed")),
         "close-everything": Case(probe("fds", "everything"), status=7),
@@ -311,7 +316,7 @@ def cases(probes, work):
     for how in ("vfork", "spawn", "shell", "fork", "kill", "namespace", "storm", "exec", "daemon"):
         table["processes-" + how] = Case(probe("processes", how))
         table["processes-" + how + "-on-ring"] = Case(probe("processes", how, "first"), at_once, ring_used)
-    return table
+    return table | heirs
 
 
 def main():
