@@ -16,6 +16,7 @@
 #include "shim/guard.h"
 #include "shim/retreat.h"
 #include "shim/summary.h"
+#include "shim/vfork_child.h"
 
 #define DUP_MINIMUM 10 /* a saved copy of 0, 1 or 2 goes above what a program is likely to ask for by number */
 
@@ -121,34 +122,15 @@ static int dead_socket(void)
 	return pair[0];
 }
 
-/* The connection on a ring whose socket is under `fd`, or NULL. In a vfork child the table does not know what dup2() put there. */
-static struct conn *on_a_ring_under(int fd)
+/* Is a connection on a ring under `fd` that the next program would get? */
+static bool gives_ring_away(int fd)
 {
-	struct conn *c = fdtab_get(fd);
-	uint64_t cookie;
-	unsigned int len = sizeof(cookie);
+	struct conn *c;
 
-	if (!in_vfork_child())
-		return c && on_a_ring(c) ? c : NULL;
-	if (sys_getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &len) < 0)
-		return NULL;
-	for (int other = fdtab_next_conn(0); other >= 0; other = fdtab_next_conn((unsigned int)other + 1)) {
-		c = fdtab_get(other);
-		if (c && on_a_ring(c) && c->cookie == cookie)
-			return c;
-	}
-	return NULL;
-}
-
-static bool any_on_a_ring(void)
-{
-	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned int)fd + 1)) {
-		struct conn *c = fdtab_get(fd);
-
-		if (c && on_a_ring(c))
-			return true;
-	}
-	return false;
+	if (!passes_exec(fd))
+		return false;
+	c = in_vfork_child() ? vfork_child_conn(fd) : fdtab_get(fd);
+	return c && on_a_ring(c);
 }
 
 static void replace_low(struct inherit_exec *undo)
@@ -156,7 +138,7 @@ static void replace_low(struct inherit_exec *undo)
 	int dead = -1;
 
 	for (int fd = 0; fd < 3; fd++) {
-		if (!on_a_ring_under(fd) || !passes_exec(fd))
+		if (!gives_ring_away(fd))
 			continue;
 		undo->low[fd] = (int)sys_fcntl(fd, F_DUPFD_CLOEXEC, DUP_MINIMUM);
 		if (dead < 0)
@@ -179,30 +161,20 @@ static void restore_low(struct inherit_exec *undo)
 		}
 }
 
-/* The child runs in the memory of a thread that waits for it, so it may take that thread's locks. */
-static void hand_on_from_vfork_child(int fd)
-{
-	struct conn *c = on_a_ring_under(fd);
-
-	if (!c || !passes_exec(fd) || conn_lock_both(c) < 0)
-		return;
-	(void)retreat_go(c, fd, REASON_EXEC);
-	conn_unlock_both(c);
-}
-
 /* The child's own descriptors, and of the connections nothing but that they come back to TCP. */
 static void before_exec_in_vfork_child(struct inherit_exec *undo)
 {
-	if (!any_on_a_ring())
-		return;
-	for (int fd = 0; fd < 3; fd++)
-		hand_on_from_vfork_child(fd);
+	for (int fd = vfork_child_next(0); fd >= 0; fd = vfork_child_next((unsigned int)fd + 1))
+		if (passes_exec(fd))
+			vfork_child_hands_on(fd);
 	replace_low(undo);
-	for (int fd = fdtab_next_conn(3); fd >= 0; fd = fdtab_next_conn((unsigned int)fd + 1)) {
-		struct conn *c = fdtab_get(fd);
-
-		if (c && on_a_ring(c) && passes_exec(fd))
-			set_cloexec(fd, true);
+	undo->shield.fds = undo->few;
+	for (int fd = vfork_child_next(3); fd >= 0; fd = vfork_child_next((unsigned int)fd + 1)) {
+		if (!gives_ring_away(fd))
+			continue;
+		set_cloexec(fd, true);
+		if (undo->shield.nr < INHERIT_FEW)
+			undo->shield.fds[undo->shield.nr++] = fd;
 	}
 }
 

@@ -18,6 +18,7 @@
 #include "shim/fdtab.h"
 #include "shim/guard.h"
 #include "shim/own_fd.h"
+#include "shim/vfork_child.h"
 
 /* In no header. */
 int __close(int fd);
@@ -89,7 +90,7 @@ EXPORT int dup(int fd)
 	int copy;
 
 	if (!guard_ready())
-		return real_dup(fd);
+		return vfork_child_copied(fd, real_dup(fd));
 	if (fdtab_hidden(fd))
 		return bad_fd();
 	what = fd_copy_begin(fd);
@@ -133,7 +134,7 @@ EXPORT int dup2(int fd, int to)
 	int copy;
 
 	if (!guard_ready())
-		return real_dup2(fd, to);
+		return vfork_child_copied(fd, real_dup2(fd, to));
 	if (fd == to)
 		return fdtab_hidden(fd) ? bad_fd() : real_dup2(fd, to);
 	if (make_way(fd, to) < 0)
@@ -154,7 +155,9 @@ EXPORT int dup3(int fd, int to, int flags)
 	struct fd_copy what;
 	int copy;
 
-	if (!guard_ready() || fd == to || flags & ~O_CLOEXEC)
+	if (!guard_ready())
+		return vfork_child_copied(fd, real_dup3(fd, to, flags));
+	if (fd == to || flags & ~O_CLOEXEC)
 		return real_dup3(fd, to, flags);
 	if (make_way(fd, to) < 0)
 		return -1;
@@ -189,12 +192,33 @@ static int fcntl_conn(struct conn *c, int fd, int cmd, void *arg)
 	return result;
 }
 
+/* Or before there is anything of ours. */
+static int fcntl_in_vfork_child(int fd, int cmd, void *arg)
+{
+	int result = real_fcntl(fd, cmd, arg);
+
+	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
+		return vfork_child_copied(fd, result);
+	if (cmd == F_SETFL && result == 0)
+		vfork_child_nonblock(fd, (int)(intptr_t)arg & O_NONBLOCK);
+	return result;
+}
+
+static int ioctl_in_vfork_child(int fd, unsigned long request, void *arg)
+{
+	int result = real_ioctl(fd, request, arg);
+
+	if (request == FIONBIO && result == 0)
+		vfork_child_nonblock(fd, *(int *)arg);
+	return result;
+}
+
 static int do_fcntl(int fd, int cmd, void *arg)
 {
 	struct conn *c;
 
 	if (!guard_ready())
-		return real_fcntl(fd, cmd, arg);
+		return fcntl_in_vfork_child(fd, cmd, arg);
 	if (fdtab_hidden(fd) && !far_is_libs(fd))
 		return bad_fd();
 	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
@@ -266,7 +290,7 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 	arg = va_arg(list, void *);
 	va_end(list);
 	if (!guard_ready())
-		return real_ioctl(fd, request, arg);
+		return ioctl_in_vfork_child(fd, request, arg);
 	if (fdtab_hidden(fd) && !far_is_libs(fd))
 		return bad_fd();
 	c = fdtab_get(fd);

@@ -4,6 +4,7 @@
 
 #include "ringbuf/sys.h"
 #include "shim/inherit.h"
+#include "shim/vfork_child.h"
 
 _Atomic int64_t guard_state;
 __thread int guard_vfork_depth __attribute__((tls_model("initial-exec")));
@@ -35,8 +36,10 @@ __attribute__((visibility("hidden"))) void guard_vfork_enter(void)
 {
 	if (guard_ready())
 		inherit_before_vfork();
-	if (load_relaxed(&guard_state) & GUARD_READY && guard_vfork_depth++ == 0)
+	if (load_relaxed(&guard_state) & GUARD_READY && guard_vfork_depth++ == 0) {
+		vfork_child_begins();
 		fetch_add(&guard_state, GUARD_VFORK);
+	}
 }
 
 __attribute__((visibility("hidden"))) long guard_vfork_leave(long result)
@@ -45,8 +48,10 @@ __attribute__((visibility("hidden"))) long guard_vfork_leave(long result)
 	 * memory belongs to, it is none. */
 	if (guard_vfork_depth > 0) {
 		guard_vfork_depth = guard_in_child() ? guard_vfork_depth - 1 : 0;
-		if (guard_vfork_depth == 0)
+		if (guard_vfork_depth == 0) {
 			fetch_sub(&guard_state, GUARD_VFORK);
+			vfork_child_over();
+		}
 	}
 	if (sys_failed(result)) {
 		errno = (int)-result;

@@ -27,12 +27,14 @@ void inherit_in_child(void);
  * that are not close-on-exec. Other threads still run. In a vfork child only the child's own fds are touched. If the
  * exec fails all the same, inherit_exec_failed() takes it back.
  */
+#define INHERIT_FEW 16
 struct inherit_exec {
 	struct inherit_shield {
 		int *fds; /* made close-on-exec by us */
 		unsigned int nr;
 		size_t bytes;
 	} shield;
+	int few[INHERIT_FEW]; /* the shield's, in a vfork child, which maps no memory of its own */
 	struct fd_list gone;
 	int low[3]; /* where 0, 1 and 2 were moved to, or -1 */
 };

@@ -12,6 +12,7 @@
 #include "shim/fd_conn.h"
 #include "shim/guard.h"
 #include "shim/inherit.h"
+#include "shim/vfork_child.h"
 
 /* Runs no fork handlers, ours included. */
 EXPORT pid_t _Fork(void)
@@ -49,11 +50,13 @@ static int clone_with_memory(int (*fn)(void *), void *stack, int flags, void *ar
 	if (!like_vfork || !guard_ready())
 		return real_clone(fn, stack, flags, arg, rest[0], rest[1], rest[2]);
 	inherit_before_vfork();
+	vfork_child_begins();
 	guard_vfork_depth++;
 	fetch_add(&guard_state, GUARD_VFORK);
 	pid = real_clone(fn, stack, flags, arg, rest[0], rest[1], rest[2]);
 	guard_vfork_depth = 0;
 	fetch_sub(&guard_state, GUARD_VFORK);
+	vfork_child_over();
 	return pid;
 }
 

@@ -104,6 +104,9 @@ bool retreat_go_unlocked(struct conn *c, int fd, enum reason why);
  */
 bool retreat_back_unlocked(struct conn *c, int fd, enum reason why);
 
+/* What a process has told that may not have had the bells: once more. */
+void retreat_tell_again(struct conn *c);
+
 /* In calls that send nothing: what the peer has asked of the tx lane, and what it waits for. A few loads if that is nothing. */
 void retreat_serve(struct conn *c, int fd);
 

@@ -240,6 +240,13 @@ bool retreat_go(struct conn *c, int fd, enum reason why)
 	return true;
 }
 
+void retreat_tell_again(struct conn *c)
+{
+	(void)bell_ring(c->link.rx.bells.bell_fd, &c->link.rx.bells.peer);
+	(void)bell_ring(c->link.tx.bells.bell_fd, &c->link.tx.bells.peer);
+	ready_changed(c);
+}
+
 bool retreat_go_unlocked(struct conn *c, int fd, enum reason why)
 {
 	bool gone;

@@ -198,10 +198,10 @@ def cases(probes, work):
 
     at_once = {"after": "0"}
     heirs = {f"heir-{giver}-{way}": Case(probe("heir", giver, way), at_once, ring_used)
-             for giver in ("fork",)
+             for giver in ("fork", "vfork", "clone")
              for way in ("dup2", "dup3", "dupfd", "dup", "setfd", "fionclex", "close-range", "many")}
     heirs |= {f"heir-{how}": Case(probe("heir", how), at_once, ring_used)
-              for how in ("exec", "spawn")}
+              for how in ("exec", "spawn", "other-file", "sleeping-peer", "nonblock")}
     table = {
         "closed-numbers": Case(probe("fds", "closed")),
         "close-everything": Case(probe("fds", "everything"), status=7),
