@@ -134,10 +134,10 @@ static void memory_that_cannot_be_pinned_is_named(void **state)
 	assert_pinned(&bench.acceptor, REASON_MEMLOCK);
 	remote_close();
 
-	/* The acceptor registers its four, then the connector cannot. */
+	/* The acceptor registers its five, then the connector cannot. */
 	remote_open(V4);
 	fake.fail_reg_mr = ENOMEM;
-	fake.reg_mr_left = 4;
+	fake.reg_mr_left = 5;
 	poke_both(1);
 	poke_connector();
 	assert_int_equal(seen.pins, 1);

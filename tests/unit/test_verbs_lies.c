@@ -183,8 +183,8 @@ static void a_device_that_waits_is_let_go(void **state)
 	fake_remove(engine_of(&p->b)->id);
 	assert_true(readable(verbs->wait_fd(&p->b)));
 	assert_int_equal(verbs->pump(&p->b, VERBS_RUNG), -ENODEV);
-	/* pd, channel, queue, queue pair, four registrations, id, events */
-	assert_int_equal(before - fake_live(), 10);
+	/* pd, channel, queue, queue pair, five registrations, id, events */
+	assert_int_equal(before - fake_live(), 11);
 	assert_int_equal(ring_rx_avail(&p->b.rx), 30);
 	assert_false(readable(verbs->wait_fd(&p->b)));
 	assert_int_equal(verbs->flush(&p->b, 1), -ENODEV);
