@@ -3,8 +3,13 @@
  * How long to spin before sleeping. Spinning pays where the answer comes sooner than a sleep and a wake-up take, and where the
  * CPU has nothing else to do. `auto` learns both from results, for the process as a whole: what came within that time keeps the
  * budget up, what came later or not at all halves it, and a budget that has come to nothing is tried again after
- * a number of waits that doubles with each failure and shrinks slowly with success. A spin that took far longer than its
- * budget was preempted: there are more threads than CPUs, and spinning takes the CPU from the very thread that is waited for.
+ * a number of waits that doubles with each failure and shrinks slowly with success.
+ *
+ * A spin that took far longer than its budget was preempted: there are more threads than CPUs. Then spinning takes the CPU from the very thread
+ * that is waited for, and the scheduler, to which a process that never sleeps is one that computes, gives it the CPU back last: in a crowd those are served
+ * first that have slept. So of the time that passes only a small part may be lost in spins: what is lost is paid for by a long multiple of it
+ * without spinning, less what has passed since the last time. That bounds what trying costs, however crowded it is, and what interrupts a
+ * process that has its CPU to itself, now and then and for a moment, is paid for already.
  */
 #include <sched.h>
 
@@ -22,6 +27,9 @@
 #define SLACK_NS 5000u
 #define PAYS_NS 12000u
 #define PREEMPTED_NS 50000u
+#define LOST_TIMES 32
+#define LOST_PAID_MAX_NS INT64_C(100000000)	/* paid for in advance at most: a loss of 3 ms */
+#define LOST_OWED_MAX_NS INT64_C(2000000000)
 #define SKIP_MIN 16u
 #define SKIP_MAX 1024u
 #define HITS_PER_SHRINK 64u
@@ -34,6 +42,8 @@ static struct {
 	_Atomic uint32_t skip;		/* waits until the next try, while the budget is 0 */
 	_Atomic uint32_t next_skip;
 	_Atomic uint32_t hits;		/* since next_skip last shrank */
+	_Atomic int64_t paid_until;	/* what was lost is paid for at that time, at LOST_TIMES */
+	_Atomic uint8_t owes;		/* until then no spinning */
 } spin;
 
 static uint32_t usable_cpus(void)
@@ -47,7 +57,22 @@ static uint32_t usable_cpus(void)
 	return nr ? nr : 1;
 }
 
+static bool owes(int64_t now)
+{
+	if (likely(!load_relaxed(&spin.owes)))
+		return false;
+	if (now < load_relaxed(&spin.paid_until))
+		return true;
+	store_relaxed(&spin.owes, 0);
+	return false;
+}
+
 uint32_t spin_budget_ns(void)
+{
+	return spin_budget_at(unlikely(load_relaxed(&spin.owes)) ? now_ns() : 0);
+}
+
+uint32_t spin_budget_at(int64_t now)
 {
 	uint32_t skip;
 
@@ -64,6 +89,8 @@ uint32_t spin_budget_ns(void)
 		return 0;
 	if (load_relaxed(&spin.budget_ns))
 		return load_relaxed(&spin.budget_ns);
+	if (owes(now))
+		return 0;
 	skip = load_relaxed(&spin.skip);
 	if (skip) {
 		store_relaxed(&spin.skip, skip - 1);
@@ -80,6 +107,24 @@ static void give_up_for_a_while(void)
 	store_relaxed(&spin.skip, waits);
 	store_relaxed(&spin.next_skip, waits * 2 > SKIP_MAX ? SKIP_MAX : waits * 2);
 	store_relaxed(&spin.hits, 0);
+}
+
+/* Nothing changes where it is paid for: the CPU is the process's own again. */
+static void note_lost(uint32_t lost_ns, int64_t now)
+{
+	int64_t until = load_relaxed(&spin.paid_until);
+
+	if (until < now - LOST_PAID_MAX_NS)
+		until = now - LOST_PAID_MAX_NS;
+	until += (int64_t)lost_ns * LOST_TIMES;
+	if (until > now + LOST_OWED_MAX_NS)
+		until = now + LOST_OWED_MAX_NS;
+	store_relaxed(&spin.paid_until, until);
+	if (until <= now)
+		return;
+	store_relaxed(&spin.owes, 1);
+	store_relaxed(&spin.budget_ns, 0);
+	store_relaxed(&spin.skip, 0);
 }
 
 static void note_hit(void)
@@ -102,17 +147,17 @@ bool spin_pays(void)
 
 bool spin_allowed(void)
 {
-	return options.spin_us && load_relaxed(&spin.nr_cpus) != 1;
+	return options.spin_us && load_relaxed(&spin.nr_cpus) != 1 && !load_relaxed(&spin.owes);
 }
 
-void spin_result(bool hit, uint32_t spent_ns)
+void spin_result(bool hit, uint32_t spent_ns, int64_t now)
 {
 	uint32_t budget = load_relaxed(&spin.budget_ns);
 
 	if (options.spin_us != OPTION_SPIN_AUTO)
 		return;
 	if (spent_ns > PREEMPTED_NS + budget) {
-		give_up_for_a_while();
+		note_lost(spent_ns, now);
 	} else if (hit && spent_ns <= PAYS_NS) {
 		uint32_t wanted = spent_ns * 4 + SLACK_NS;
 
@@ -130,21 +175,22 @@ void spin_result(bool hit, uint32_t spent_ns)
 static inline bool run(bool (*ready)(void *arg), void *arg, bool relaxes)
 {
 	uint32_t budget = spin_budget_ns();
-	int64_t start, spent = 0;
+	int64_t start, now, spent = 0;
 	bool hit = false;
 
 	if (!budget)
 		return false;
-	start = now_ns();
+	start = now = now_ns();
 	while (!hit && spent < budget) {
 		for (int i = 0; i < CHECKS_PER_CLOCK && !hit; i++) {
 			hit = ready(arg);
 			if (!hit && !relaxes)
 				cpu_relax();
 		}
-		spent = now_ns() - start;
+		now = now_ns();
+		spent = now - start;
 	}
-	spin_result(hit, spent > UINT32_MAX ? UINT32_MAX : (uint32_t)spent);
+	spin_result(hit, spent > UINT32_MAX ? UINT32_MAX : (uint32_t)spent, now);
 	return hit;
 }
 

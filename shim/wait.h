@@ -68,12 +68,15 @@ void wait_for_acknowledgement(struct conn *c, int fd, bool may_block);
  * `auto` it learns from the results that spin_result() reports. Shared by waits on one connection and on many.
  */
 uint32_t spin_budget_ns(void);
-void spin_result(bool hit, uint32_t spent_ns);
+/* The same for who knows what now_ns() says. */
+uint32_t spin_budget_at(int64_t now);
+/* Of a spin that ended now: did it find what it waited for, and how long did it take? */
+void spin_result(bool hit, uint32_t spent_ns, int64_t now);
 
 /* Have waits been ending by spinning, so that a few looks more are worth their time? */
 bool spin_pays(void);
 
-/* Does the program want it at all, and is there another CPU for whom it waits for? */
+/* Does the program want it at all, and is there another CPU for whom it waits for, as far as is known? */
 bool spin_allowed(void);
 
 /* Runs the spin by the budget: true as soon as `ready(arg)` is, false when the budget is spent. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How the spin's budget follows results. No clock is read here: results are told. */
+/* How the spin's budget follows results. Results and times are told: none is measured. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +13,10 @@
 #include "shim/wait.h"
 
 #define MANY 10000
+#define MS INT64_C(1000000)
+
+/* Long past whatever an earlier test has lost. */
+static int64_t now = INT64_C(1) << 50;
 
 struct options options;
 
@@ -38,7 +42,7 @@ static void fixed_budget_is_what_was_set(void **state)
 	assert_int_equal(looks, 0);
 	options.spin_us = 30;
 	assert_int_equal(spin_budget_ns(), 30000);
-	spin_result(false, 30000);
+	spin_result(false, 30000, now);
 	assert_int_equal(spin_budget_ns(), 30000);
 	assert_false(spin_until(never, &looks));
 	assert_true(looks > 0);
@@ -72,7 +76,7 @@ static unsigned miss_until_given_up(void)
 	for (unsigned i = 0; i < MANY; i++) {
 		if (!spin_pays())
 			return i;
-		spin_result(false, spin_budget_ns());
+		spin_result(false, spin_budget_ns(), now);
 	}
 	fail_msg("misses do not end the spinning");
 	return 0;
@@ -82,7 +86,7 @@ static unsigned miss_until_given_up(void)
 static unsigned waits_until_a_try(void)
 {
 	for (unsigned i = 0; i < MANY; i++)
-		if (spin_budget_ns())
+		if (spin_budget_at(now))
 			return i;
 	fail_msg("spinning is never tried again");
 	return 0;
@@ -103,7 +107,7 @@ static void misses_end_it_and_tries_grow_rarer(void **state)
 
 		assert_true(waits > before);
 		before = waits;
-		spin_result(false, spin_budget_ns());
+		spin_result(false, spin_budget_ns(), now);
 	}
 }
 
@@ -115,10 +119,10 @@ static void hits_bring_it_back_within_bounds(void **state)
 	options.spin_us = OPTION_SPIN_AUTO;
 	miss_until_given_up();
 	waits_until_a_try();
-	spin_result(true, 3000);
+	spin_result(true, 3000, now);
 	assert_true(spin_pays());
 	for (int i = 0; i < 100; i++)
-		spin_result(true, 10000);
+		spin_result(true, 10000, now);
 	assert_true(spin_budget_ns() >= 20000);
 	assert_true(spin_budget_ns() <= 100000);
 }
@@ -130,21 +134,108 @@ static void hit_that_came_later_than_a_wake_up_is_a_miss(void **state)
 		skip();
 	options.spin_us = OPTION_SPIN_AUTO;
 	for (int i = 0; i < MANY && spin_pays(); i++)
-		spin_result(true, 40000);
+		spin_result(true, 40000, now);
 	assert_false(spin_pays());
 }
 
-static void preemption_ends_it_at_once(void **state)
+/* Spinning, and everything lost before is paid for. */
+static void spin_in_peace(void)
+{
+	options.spin_us = OPTION_SPIN_AUTO;
+	now += 100000 * MS;
+	waits_until_a_try();
+	spin_result(true, 1000, now);
+	assert_true(spin_pays());
+}
+
+static void losing_the_cpu_ends_it_at_once(void **state)
 {
 	(void)state;
 	if (one_cpu())
 		skip();
-	options.spin_us = OPTION_SPIN_AUTO;
-	waits_until_a_try();
-	spin_result(true, 1000);
-	assert_true(spin_pays());
-	spin_result(true, 5000000);
+	spin_in_peace();
+	spin_result(true, 5 * MS, now);
 	assert_false(spin_pays());
+	assert_false(spin_allowed());
+	for (int i = 0; i < MANY; i++)
+		assert_int_equal(spin_budget_at(now), 0);
+}
+
+static void what_was_lost_is_paid_for_by_time(void **state)
+{
+	(void)state;
+	if (one_cpu())
+		skip();
+	spin_in_peace();
+	spin_result(false, 5 * MS, now);
+	/* 32 times as long, less 100 ms that have passed already. */
+	now += 59 * MS;
+	assert_int_equal(spin_budget_at(now), 0);
+	now += 2 * MS;
+	assert_true(spin_budget_at(now) > 0);
+	assert_true(spin_allowed());
+	spin_result(true, 1000, now);
+	assert_true(spin_pays());
+	/* Nothing is left of the 100 ms. */
+	spin_result(true, 5 * MS, now);
+	now += 158 * MS;
+	assert_int_equal(spin_budget_at(now), 0);
+	now += 2 * MS;
+	assert_true(spin_budget_at(now) > 0);
+}
+
+static void a_moment_now_and_then_changes_nothing(void **state)
+{
+	uint32_t budget;
+
+	(void)state;
+	if (one_cpu())
+		skip();
+	spin_in_peace();
+	budget = spin_budget_at(now);
+	for (int i = 0; i < MANY; i++) {
+		spin_result(i % 2, 1 * MS, now);
+		assert_int_equal(spin_budget_at(now), budget);
+		now += 40 * MS;
+	}
+}
+
+static void moments_that_come_too_often_are_a_crowd(void **state)
+{
+	int i;
+
+	(void)state;
+	if (one_cpu())
+		skip();
+	spin_in_peace();
+	for (i = 0; i < MANY && spin_pays(); i++, now += 10 * MS)
+		spin_result(true, 1 * MS, now);
+	assert_true(i > 1 && i < 10);
+	now -= 10 * MS;
+	assert_int_equal(spin_budget_at(now), 0);
+}
+
+static void however_long_it_was_lost_it_is_tried_again(void **state)
+{
+	(void)state;
+	if (one_cpu())
+		skip();
+	spin_in_peace();
+	for (int i = 0; i < 10; i++)
+		spin_result(true, UINT32_MAX, now);
+	now += 1999 * MS;
+	assert_int_equal(spin_budget_at(now), 0);
+	now += 2 * MS;
+	assert_true(spin_budget_at(now) > 0);
+}
+
+static void a_spin_that_is_set_does_not_learn(void **state)
+{
+	(void)state;
+	options.spin_us = 30;
+	for (int i = 0; i < 10; i++)
+		spin_result(true, 100 * MS, now);
+	assert_int_equal(spin_budget_at(now), 30000);
 }
 
 static void is_not_allowed_where_the_program_said_so(void **state)
@@ -152,6 +243,7 @@ static void is_not_allowed_where_the_program_said_so(void **state)
 	(void)state;
 	if (one_cpu())
 		skip();
+	spin_in_peace();
 	options.spin_us = 0;
 	assert_false(spin_allowed());
 	options.spin_us = 10;
@@ -168,7 +260,12 @@ int main(void)
 		cmocka_unit_test(misses_end_it_and_tries_grow_rarer),
 		cmocka_unit_test(hits_bring_it_back_within_bounds),
 		cmocka_unit_test(hit_that_came_later_than_a_wake_up_is_a_miss),
-		cmocka_unit_test(preemption_ends_it_at_once),
+		cmocka_unit_test(losing_the_cpu_ends_it_at_once),
+		cmocka_unit_test(what_was_lost_is_paid_for_by_time),
+		cmocka_unit_test(a_moment_now_and_then_changes_nothing),
+		cmocka_unit_test(moments_that_come_too_often_are_a_crowd),
+		cmocka_unit_test(however_long_it_was_lost_it_is_tried_again),
+		cmocka_unit_test(a_spin_that_is_set_does_not_learn),
 		cmocka_unit_test(is_not_allowed_where_the_program_said_so),
 	};
 
