@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * From some point on this process can take no new connection to a ring: it has caged itself, or moves bytes by ways that
- * cannot be seen. What is on a ring already stays there; the rest is on TCP for good, with the reason.
+ * cannot be seen. What is on a ring already stays there; the rest is on TCP for good, with the reason. A filter without a
+ * program is no cage: the kernel is asked whether it has filters (QEMU, libseccomp), and says EFAULT.
  */
 #ifndef RINGWAY_SHIM_SANDBOX_H
 #define RINGWAY_SHIM_SANDBOX_H

@@ -19,7 +19,7 @@ EXPORT int prctl(int option, ...)
 	for (int i = 0; i < 4; i++)
 		args[i] = va_arg(list, unsigned long);
 	va_end(list);
-	if (option == PR_SET_SECCOMP && guard_ready())
+	if (option == PR_SET_SECCOMP && !(args[0] == SECCOMP_MODE_FILTER && !args[1]) && guard_ready())
 		sandbox_enter(REASON_SECCOMP);
 	result = real_prctl(option, args[0], args[1], args[2], args[3]);
 	/* Strict mode includes the other. */

@@ -120,7 +120,7 @@ static long sandbox_call(const struct args *x)
 
 	switch (x->nr) {
 	case SYS_seccomp:
-		if (x->a == SECCOMP_SET_MODE_STRICT || x->a == SECCOMP_SET_MODE_FILTER)
+		if (x->a == SECCOMP_SET_MODE_STRICT || (x->a == SECCOMP_SET_MODE_FILTER && x->c))
 			sandbox_enter(REASON_SECCOMP);
 		break;
 	case SYS_io_uring_setup:

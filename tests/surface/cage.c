@@ -146,6 +146,13 @@ static void without_counter(void)
 	talk_to_child(a, b);
 }
 
+/* Whoever asks whether a kernel has filters gives it none, and is told EFAULT. */
+static void ask_for_filters(void)
+{
+	MUST(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, NULL) < 0 && errno == EFAULT);
+	MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL) < 0 && errno == EFAULT);
+}
+
 int main(int argc, char **argv)
 {
 	int a, b;
@@ -163,6 +170,10 @@ int main(int argc, char **argv)
 		talk_caged(a, b);
 	} else if (strcmp(argv[1], "filter-first") == 0) {
 		a = connect_in_cage(&b);
+		ping_pong(a, b, 50);
+	} else if (strcmp(argv[1], "ask") == 0) {
+		ask_for_filters();
+		a = tcp_pair(&b);
 		ping_pong(a, b, 50);
 	} else if (strcmp(argv[1], "io_uring") == 0) {
 		/* Whether or not the kernel has it, the process means to move bytes by it. */

@@ -249,6 +249,7 @@ def cases(probes, work):
         "seccomp-by-syscall": Case(probe("cage", "seccomp"), {"after": "20"}, caged),
         "seccomp-filter-first": Case(probe("cage", "filter-first"), check=caged),
         "seccomp-talk-only": Case(probe("cage", "talk-only"), {"after": "20"}, one_caged),
+        "seccomp-asked": Case(probe("cage", "ask"), at_once, ring_used_for_all),
         "seccomp-strict": Case(probe("cage", "strict"), at_once | {"spin": "100000"}, ring_used_and_said("-9\n" * 20), compare=False),
         "no-counter": Case(probe("cage", "no-counter"), at_once, ring_used),
         "clock-stands-still": Case(probe("still"), at_once, ring_used, beside=probes / "libstill.so"),
