@@ -281,6 +281,10 @@ class Stream:
         check('cmp: EOF on' in said and 'differ' not in said, f'{self.listener}: {said}')
         return int(self.server.guest.run(['stat', '-c', '%s', f'{WORK}/arrived']))
 
+    def sent(self):
+        """How many bytes the client has been given, once it has ended."""
+        return self.feed.laps() * int(self.server.guest.run(['stat', '-Lc', '%s', SAME_EVERYWHERE]))
+
     def ends_or_goes_on(self):
         """Something has happened: either both ends hear of an error, or nothing is missing. Answers whether it goes on."""
         lap = self.feed.laps() + 8  # more than all buffers take
@@ -291,6 +295,5 @@ class Stream:
             self.feed.stop()
         heard = self.heard(self.caller), self.heard(self.listener)
         check(heard[0] == heard[1] != goes_on, f'{self.caller}, {self.listener}: heard of an error: {heard}')
-        size = int(self.server.guest.run(['stat', '-Lc', '%s', SAME_EVERYWHERE]))
-        check(self.arrived() == self.feed.laps() * size or not goes_on, f'{self.listener}: an end of file before the end')
+        check(self.arrived() == self.sent() or not goes_on, f'{self.listener}: an end of file before the end')
         return goes_on
