@@ -5,7 +5,7 @@ import traffic
 from guest import check
 
 GUESTS, LIMIT = 2, 180
-SIZE = 64
+SIZE, RING = 64, 256 << 10
 SLACK = 64  # credits, words, and what flushing takes at the end
 
 
@@ -30,3 +30,10 @@ def test_a_quiet_ping_pong(one, two, record):
 def test_small_messages_one_way(one, two, record):
     for row, sent, received in cost(one, two, record, 8, 5000, 8):
         check(0 < row['wr'] <= 0.4 * max(sent, received) + SLACK, f'of {sent} messages: {row}')
+
+
+def test_a_stream(one, two, record):
+    """A work request for 16 KiB, one more where the ring wraps, and at most two credits a ring."""
+    for row, *_ in cost(one, two, record, 65536, 40, 4):
+        most = row['ring_tx'] / 16384 + row['ring_tx'] / RING + 2 * row['ring_rx'] / RING + SLACK
+        check(0 < row['wr'] <= most, f'at most {most}: {row}')
