@@ -109,7 +109,9 @@ struct lane_ctl {
 		peer_u32 ack_seq;      /* the announcement that the receiver has agreed to */
 		peer_u32 trimming;     /* it gives the pages of the overflow ring back just now: nobody may write there */
 		peer_u32 asked;        /* enum lane_asked: what the receiver wants of the sender, or is */
-		uint8_t pad[SEGMENT_LINE - 16];
+		peer_u64 given;        /* one that has gone: so many bytes of TCP, not read, come again before those of the ring */
+		peer_u64 given_at;     /* they lie in the other lane's overflow ring, at this position */
+		uint8_t pad[SEGMENT_LINE - 32];
 	} rx_state;
 	/* The sender's state, and its words of the switch; see lane.h. Read by the receiver four times a lap. */
 	struct {
@@ -153,6 +155,7 @@ _Static_assert(offsetof(struct lane_ctl, tx_state.left_at) == 2 * SEGMENT_LINE +
 _Static_assert(offsetof(struct lane_ctl, tx_state.moving) == 2 * SEGMENT_LINE + 64, "ABI");
 _Static_assert(offsetof(struct lane_ctl, rx_state.trimming) == SEGMENT_LINE + 8, "ABI");
 _Static_assert(offsetof(struct lane_ctl, rx_state.asked) == SEGMENT_LINE + 12, "ABI");
+_Static_assert(offsetof(struct lane_ctl, rx_state.given) == SEGMENT_LINE + 16, "ABI");
 _Static_assert(SEGMENT_LANE_OFFSET(NR_LANES) <= SEGMENT_CTL_BYTES, "the control words fit in front of the rings");
 
 #endif

@@ -26,6 +26,8 @@
 #include "ringbuf/ring.h"
 #include "ringbuf/sys.h"
 
+#define GIFT_TRIES 10000 /* a trim is one system call */
+
 static unsigned ring_of(uint64_t move)
 {
 	return move >> TAIL_POS_BITS & 1 ? RING_OVERFLOW : RING_SMALL;
@@ -143,6 +145,45 @@ const void *ring_tx_peek(const struct ring_tx *tx, uint64_t pos, size_t *len)
 	if (*len > straight)
 		*len = straight;
 	return area->data + (pos & area->mask);
+}
+
+/* Pairs with ring_rx_trim(), as claim() does: what is claimed is not trimmed any more. */
+bool ring_tx_gift_begin(struct ring_tx *tx, uint64_t bytes)
+{
+	uint64_t size = tx->area[RING_OVERFLOW].mask + 1, unread;
+
+	if (ring_tx_refresh(tx) < 0)
+		return false;
+	unread = tx->tail_pos - tx->head_seen;
+	if (unread > size || bytes > size - unread)
+		return false;
+	peer_publish_u64(&tx->ctl->tx_state.claimed, tx->tail_pos + bytes);
+	fence_full();
+	for (int i = 0; peer_read_u32(&tx->ctl->rx_state.trimming); i++) {
+		if (i == GIFT_TRIES)
+			return false;
+		sys_call0(SYS_sched_yield);
+	}
+	return true;
+}
+
+static void *gift(const struct ring_area *area, uint64_t pos, size_t *len)
+{
+	uint64_t straight = area->mask + 1 - (pos & area->mask);
+
+	if (*len > straight)
+		*len = straight;
+	return area->data + (pos & area->mask);
+}
+
+void *ring_tx_gift(const struct ring_tx *tx, uint64_t pos, size_t *len)
+{
+	return gift(&tx->area[RING_OVERFLOW], pos, len);
+}
+
+const void *ring_rx_gift(const struct ring_rx *rx, uint64_t pos, size_t *len)
+{
+	return gift(&rx->area[RING_OVERFLOW], pos, len);
 }
 
 /*

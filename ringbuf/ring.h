@@ -212,6 +212,15 @@ bool ring_tx_overflow(struct ring_tx *tx);
 /* The sender's own bytes at `pos`, between head and tail, that lie in one piece: to be sent another way. */
 const void *ring_tx_peek(const struct ring_tx *tx, uint64_t pos, size_t *len);
 
+/*
+ * Bytes that go back to the receiver of this lane, and are none of the lane's: they lie in its overflow ring, behind what is unread. For a sender that puts
+ * nothing more into its rings. False: there is no room for so many. ring_tx_gift() says where a piece of them goes, ring_rx_gift() where it lies, each
+ * as far as it lies straight.
+ */
+bool ring_tx_gift_begin(struct ring_tx *tx, uint64_t bytes);
+void *ring_tx_gift(const struct ring_tx *tx, uint64_t pos, size_t *len);
+const void *ring_rx_gift(const struct ring_rx *rx, uint64_t pos, size_t *len);
+
 /* Of the room that was told, no more will be used. Only where less was sent than was asked for. */
 void ring_tx_unclaim(struct ring_tx *tx);
 

@@ -76,6 +76,7 @@ struct lane_tx {
 	_Atomic int64_t stalled_at;	/* since when the peer has taken nothing of a full ring; 0: not known, or not so */
 	_Atomic uint64_t stalled_pos;	/* up to where it had taken by then */
 	uint64_t resent_pos;	/* once the lane has left the ring: the next byte of it for TCP */
+	uint64_t given_done;	/* of what the receiver has given back */
 	uint32_t frames;	/* whole ones in the stream */
 	/* What is being written into the socket by who has the move lock, for a relative that finds it dead. */
 	uint8_t piece;		/* enum piece */

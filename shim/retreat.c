@@ -110,14 +110,27 @@ bool retreat_answer(struct conn *c, int fd)
 	}
 }
 
+/* What came before the ring, and a receiver that has gone had not read. NULL: it lies. */
+static const void *given_piece(struct conn *c, size_t *len)
+{
+	struct lane_ctl *ctl = c->link.tx.ctl;
+	uint64_t given = peer_read_u64(&ctl->rx_state.given);
+
+	if (given < c->tx.given_done || given > ring_rx_bytes(&c->link.rx))
+		return NULL;
+	*len = (size_t)(given - c->tx.given_done);
+	return ring_rx_gift(&c->link.rx, peer_read_u64(&ctl->rx_state.given_at) + c->tx.given_done, len);
+}
+
 /* One piece, or what makes it needless. The move lock is held. 0: nothing is owed; 1: go on; -errno. */
 static int resend_piece(struct conn *c, int fd)
 {
 	struct ring_tx *tx = &c->link.tx;
 	struct lane_ctl *ctl = tx->ctl;
 	bool gone = retreat_receiver_is_gone(c);
+	enum piece what = PIECE_RESENT;
 	const void *at;
-	size_t len;
+	size_t len = 0;
 	ssize_t n;
 
 	if (ring_tx_refresh(tx) < 0)
@@ -129,14 +142,21 @@ static int resend_piece(struct conn *c, int fd)
 		peer_publish_u32(&ctl->tx_state.left, LEFT_CUT);
 		return 0;
 	}
-	len = (size_t)(tx->tail_pos - c->tx.resent_pos);
-	if (!len)
-		return 0;
-	if (!retreat_piece_begin(c, fd, PIECE_RESENT))
+	at = gone ? given_piece(c, &len) : NULL;
+	if (gone && !at)
+		return -EPROTO;
+	if (len) {
+		what = PIECE_GIVEN;
+	} else {
+		len = (size_t)(tx->tail_pos - c->tx.resent_pos);
+		if (!len)
+			return 0;
+		at = ring_tx_peek(tx, c->tx.resent_pos, &len);
+	}
+	if (!retreat_piece_begin(c, fd, what))
 		return -EAGAIN;
-	at = ring_tx_peek(tx, c->tx.resent_pos, &len);
 	n = switch_send_now(fd, at, len);
-	retreat_piece_end(c, PIECE_RESENT, n);
+	retreat_piece_end(c, what, n);
 	return n < 0 ? (int)n : 1;
 }
 

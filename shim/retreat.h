@@ -42,6 +42,7 @@ enum piece {
 	PIECE_SWITCH,	/* tx.rest_done counts it */
 	PIECE_PROBE,	/* tx.probe_done */
 	PIECE_RESENT,	/* tx.resent_pos */
+	PIECE_GIVEN,	/* tx.given_done */
 };
 
 /* Around the writing of a frame, or its rest. False: none may be written, as the receiver has gone, or is going. `n`: what the kernel said of it. */

@@ -12,6 +12,7 @@
 
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
+#include "shim/conn_fin.h"
 #include "shim/conn_lock.h"
 #include "shim/far.h"
 #include "shim/fdtab.h"
@@ -133,19 +134,66 @@ static bool leave_ring_rx(struct conn *c, int fd)
 	return take_frames(c, fd, peer_read_u32(&ctl->tx_state.frames)) && take_twice(fd, (uint64_t)twice);
 }
 
+/* Out of the socket, into memory that the sender has as well: up to S, and the frame there. */
+static bool take_back(struct conn *c, int fd, uint64_t bytes)
+{
+	int64_t end = now_ns() + PATIENCE_NS;
+	enum switch_take took;
+
+	for (uint64_t done = 0; done < bytes;) {
+		size_t len = (size_t)(bytes - done);
+		void *at = ring_tx_gift(&c->link.tx, c->link.tx.tail_pos + done, &len);
+		ssize_t n = sys_recvfrom(fd, at, len, MSG_DONTWAIT, NULL, NULL);
+
+		if (n > 0)
+			done += (uint64_t)n;
+		else if ((n != -EAGAIN && n != -EINTR) || !bytes_come(fd, end))
+			return false;
+	}
+	/* The program has not read them: of that the count is to tell, once the lane has passed S. */
+	fetch_add(&c->rx.tcp_bytes, bytes);
+	while ((took = switch_take(c, fd)) == TAKE_WAIT && bytes_come(fd, end))
+		;
+	fetch_sub(&c->rx.tcp_bytes, bytes);
+	return took == TAKE_RING;
+}
+
+/*
+ * A SWITCH frame is in the stream, perhaps behind bytes that the program has not read. Nobody can put those back into the socket in its place, but the sender:
+ * it gets them back, to send them before what lies in the ring.
+ */
+static bool carry_out_switch(struct conn *c, int fd)
+{
+	struct lane_ctl *ctl = c->link.rx.ctl;
+	uint64_t unread = switch_read_cap(c);
+
+	if (!unread)
+		return take_back(c, fd, 0) && leave_ring_rx(c, fd);
+	if (lane_left(ctl) != LEFT_NOT || peer_read_u32(&ctl->tx_state.owed) || peer_ended(fd) || !ring_tx_gift_begin(&c->link.tx, unread))
+		return false;
+	if (!take_back(c, fd, unread) || !leave_ring_rx(c, fd)) {
+		/* They are in nobody's socket any more. */
+		conn_cut(c, fd, REASON_LINK_LOST);
+		return false;
+	}
+	peer_publish_u64(&ctl->rx_state.given_at, c->link.tx.tail_pos);
+	peer_publish_u64(&ctl->rx_state.given, unread);
+	return true;
+}
+
 static bool go_rx_locked(struct conn *c, int fd)
 {
 	struct lane_ctl *ctl = c->link.rx.ctl;
 
-	if (load_relaxed(&c->rx.state) == RX_ACKED && peer_read_u32(&ctl->tx_state.frames) && switch_read_cap(c) == 0)
-		switch_take(c, fd);
 	switch ((enum rx_state)load_relaxed(&c->rx.state)) {
 	case RX_TCP:
 	case RX_SEEK:
 	case RX_PINNED:
 		return !c->rx.stash_len;
 	case RX_ACKED:
-		return !c->rx.stash_len && !peer_read_u32(&ctl->tx_state.frames) && !peer_read_u32(&ctl->tx_state.owed);
+		if (peer_read_u32(&ctl->tx_state.frames))
+			return carry_out_switch(c, fd);
+		return !c->rx.stash_len && !peer_read_u32(&ctl->tx_state.owed);
 	case RX_RING:
 	case RX_LEFT:
 	case RX_FOLLOW:
@@ -271,6 +319,12 @@ static bool ask_back(struct conn *c, int fd)
 	return false;
 }
 
+/* In the ring, or in front of a switch that is on its way: what only the peer could put back. */
+static bool unread_for_long(struct conn *c)
+{
+	return conn_rx_avail(c) || (load_relaxed(&c->rx.state) == RX_ACKED && peer_read_u32(&c->link.rx.ctl->tx_state.frames) && switch_read_cap(c));
+}
+
 bool retreat_back_unlocked(struct conn *c, int fd, enum reason why)
 {
 	bool back = false;
@@ -279,7 +333,7 @@ bool retreat_back_unlocked(struct conn *c, int fd, enum reason why)
 		return false;
 	if (fdtab_get(fd) == c && !conn_is_far(c)) {
 		conn_frames_locked(c, fd);
-		back = load_relaxed(&c->returned) || !conn_rx_avail(c) ? retreat_go(c, fd, why) : ask_back(c, fd);
+		back = load_relaxed(&c->returned) || !unread_for_long(c) ? retreat_go(c, fd, why) : ask_back(c, fd);
 	}
 	conn_unlock_both(c);
 	return back;

@@ -31,7 +31,16 @@ static int written(struct conn *c, int fd, uint64_t *count)
 
 static uint64_t done_of(const struct conn *c, enum piece what)
 {
-	return what == PIECE_RESENT ? c->tx.resent_pos : what == PIECE_PROBE ? c->tx.probe_done : c->tx.rest_done;
+	switch (what) {
+	case PIECE_RESENT:
+		return c->tx.resent_pos;
+	case PIECE_GIVEN:
+		return c->tx.given_done;
+	case PIECE_PROBE:
+		return c->tx.probe_done;
+	default:
+		return c->tx.rest_done;
+	}
 }
 
 /* Nothing is added up here: whoever comes after one that was killed in the middle does it once more. */
@@ -45,6 +54,9 @@ static void note(struct conn *c, enum piece what, uint64_t n)
 	case PIECE_RESENT:
 		c->tx.resent_pos = done;
 		peer_publish_u64(&c->link.tx.ctl->tx_state.resent_to, done);
+		return;
+	case PIECE_GIVEN:
+		c->tx.given_done = done;
 		return;
 	case PIECE_SWITCH:
 		c->tx.rest_done = (uint8_t)done;
@@ -99,7 +111,7 @@ bool retreat_piece_begin(struct conn *c, int fd, enum piece what)
 {
 	c->tx.piece_at = done_of(c, what);
 	c->tx.piece_frames = c->tx.frames;
-	if (what != PIECE_RESENT && !load_relaxed(&c->shared))
+	if ((what == PIECE_SWITCH || what == PIECE_PROBE) && !load_relaxed(&c->shared))
 		return true;
 	if (written(c, fd, &c->tx.piece_count) < 0)
 		return false;

@@ -77,6 +77,9 @@ typedef words_t {
 	byte x;
 	byte y;
 	byte held;		/* the move lock */
+	byte given;		/* bytes in front of the frame that a receiver which goes gives back, from number gave_from on */
+	byte gave_from;
+	byte regiven;		/* of which so many were sent again */
 };
 
 typedef lane_t {
@@ -162,9 +165,11 @@ inline void_announcement(l)
 #ifdef MUT_DATA_BEFORE_OWED
 #define ALL_PUSHED(l) true
 #else
-#define ALL_PUSHED(l) (S(l).y >= S(l).tail || S(l).left == CUT)
+#define ALL_PUSHED(l) ((S(l).y >= S(l).tail || S(l).left == CUT) && !HAS_GIFT(l))
 #endif
-#define OWES(l) (L(l).road == S_BACK && S(l).y < S(l).tail && S(l).left != CUT)
+#define HAS_GIFT(l) (S(l).asked == GONE && S(l).regiven < S(l).given)
+#define OWES_RING(l) (L(l).road == S_BACK && S(l).y < S(l).tail && S(l).left != CUT)
+#define OWES(l) (OWES_RING(l) || L(l).road == S_BACK && HAS_GIFT(l))
 /* Pushing may wait for who needs it: the program's next bytes, or a receiver that has gone */
 #define MUST_PUSH(l) (OWES(l) && S(l).asked == GONE && (HAS_ROOM(l) || S(l).head > S(l).y))
 #define MAY_FRAME(l) (L(l).road == S_TCP && S(l).announced && !S(l).voided && S(l).acked && L(l).wr == S(l).ann_at && HAS_ROOM(l))
@@ -177,9 +182,9 @@ inline void_announcement(l)
 #endif
 /* The receiver has taken everything: nothing more has to be sent twice */
 #ifdef MUT_CUT_UNTAKEN
-#define MAY_CUT(l) OWES(l)
+#define MAY_CUT(l) OWES_RING(l)
 #else
-#define MAY_CUT(l) (OWES(l) && S(l).head == S(l).tail)
+#define MAY_CUT(l) (OWES_RING(l) && S(l).head == S(l).tail)
 #endif
 
 /* retreat_leave(): the ring's tail is final, TCP goes on from where the receiver is */
@@ -212,7 +217,20 @@ inline push(l)
 	:: else
 	fi;
 	if
+#ifdef MUT_GIFT_LAST
+	:: S(l).y >= S(l).tail && HAS_GIFT(l) && HAS_ROOM(l) ->
+#else
+	:: HAS_GIFT(l) && HAS_ROOM(l) ->
+#endif
+		MAY_DIE;
+		kernel_write(l, S(l).gave_from + S(l).regiven);
+		MAY_DIE;
+		S(l).regiven++
+#ifdef MUT_GIFT_LAST
 	:: S(l).y < S(l).tail && S(l).left != CUT && HAS_ROOM(l) ->
+#else
+	:: !HAS_GIFT(l) && S(l).y < S(l).tail && S(l).left != CUT && HAS_ROOM(l) ->
+#endif
 		MAY_DIE;
 		kernel_write(l, S(l).ring[S(l).y]);
 		MAY_DIE;
@@ -332,7 +350,7 @@ inline sender_goes(l)
 		:: else
 		fi;
 		if
-		:: S(l).asked == GONE && S(l).y < S(l).tail -> was_reset = true
+		:: S(l).asked == GONE && (S(l).y < S(l).tail || HAS_GIFT(l)) -> was_reset = true
 		:: S(l).asked != GONE && S(l).y < S(l).tail ->
 #ifndef MUT_CUT_UNTOLD
 			d_step { S(l).left = CUT; L(l).road = S_PLAIN }
@@ -548,7 +566,19 @@ inline receiver_goes(l)
 #ifdef MUT_GO_BEFORE_FRAME
 		skip
 #else
-		keep = true
+		/* What nobody has read goes back to the sender, which can send it again as long as it has not ended */
+		if
+#ifndef MUT_GIFT_TO_ENDED
+		:: L(l).fin || R(l).left != NO -> keep = true
+#else
+		:: R(l).left != NO -> keep = true
+#endif
+		:: else ->
+			d_step {
+				R(l).gave_from = L(l).cell[L(l).rd]; R(l).given = R(l).ann_at - L(l).rd;
+				L(l).rd = R(l).ann_at + 2; L(l).rroad = R_RING
+			}
+		fi
 #endif
 	/* An announced switch is carried out first */
 	:: L(l).rroad == R_TCP && R(l).acked && !R(l).owing && R(l).framed && L(l).rd >= R(l).ann_at -> d_step { L(l).rd = L(l).rd + 2; L(l).rroad = R_RING }

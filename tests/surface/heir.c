@@ -31,7 +31,7 @@ static void become_heir(const char *how, int fd)
 /* Until the end of the stream, or the first line. */
 static void inherit(int fd, bool line)
 {
-	char got[100];
+	char got[2000];
 	ssize_t n;
 	size_t nr = 0;
 
@@ -116,6 +116,15 @@ static const struct way {
 	{ "many", many_copies },
 };
 
+static const struct way *way_of(const char *name)
+{
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
+		if (strcmp(ways[i].name, name) == 0)
+			return &ways[i];
+	MUST(!"a way");
+	return NULL;
+}
+
 /* The parent keeps what it has, and has the connection's other end. */
 static void talk_to(pid_t heir)
 {
@@ -130,13 +139,25 @@ static void talk_to(pid_t heir)
 	SAY(" then %s\n", outcome(read(a, bytes, 1)));
 }
 
+/* In a child, of which it is known when it has become another program: as with vfork. */
+static pid_t fork_and(void (*go)(void))
+{
+	int there[2];
+	pid_t pid;
+
+	MUST(pipe2(there, O_CLOEXEC) == 0);
+	pid = fork();
+	if (pid == 0)
+		go();
+	close(there[1]);
+	MUST(read(there[0], &(char){ 0 }, 1) == 0);
+	close(there[0]);
+	return pid;
+}
+
 static void by_fork(const struct way *way)
 {
-	pid_t pid = fork();
-
-	if (pid == 0)
-		way->go();
-	talk_to(pid);
+	talk_to(fork_and(way->go));
 }
 
 static void by_vfork(const struct way *way)
@@ -161,15 +182,21 @@ static void by_clone(const struct way *way)
 	talk_to(clone(clone_child, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, (void *)way));
 }
 
+static int inheritable;
+
+static void become_heir_of_it(void)
+{
+	become_heir("inherit", inheritable);
+}
+
 /* One of two numbers is inherited. */
 static void by_exec(const struct way *way)
 {
-	int copy = fcntl(b, F_DUPFD, 20);
-	pid_t pid = fork();
+	pid_t pid;
 
-	if (pid == 0)
-		become_heir("inherit", copy);
-	close(copy);
+	inheritable = fcntl(b, F_DUPFD, 20);
+	pid = fork_and(become_heir_of_it);
+	close(inheritable);
 	talk_to(pid);
 }
 
@@ -292,13 +319,64 @@ static void nonblock(void)
 	MUST(wait_for(peer) == 0);
 }
 
-static const struct way *way_of(const char *name)
+/* Much is unread, and was so when the bytes began to take another road. */
+static void leave_unread(void)
 {
-	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
-		if (strcmp(ways[i].name, name) == 0)
-			return &ways[i];
-	MUST(!"a way");
-	return NULL;
+	char text[40];
+
+	for (int i = 0; i < 50; i++) {
+		int len = snprintf(text, sizeof(text), "%d in the middle of nowhere, ", i);
+
+		MUST(send(a, text, (size_t)len, 0) == len && recv(b, text, 1, 0) == 1);
+	}
+}
+
+static void buried_fork(const struct way *way)
+{
+	by_fork(way_of("setfd"));
+}
+
+static void buried_vfork(const struct way *way)
+{
+	by_vfork(way_of("dup2"));
+}
+
+/* To whoever is at the other end of a socket: here it is this process again. */
+static int pass(int fd)
+{
+	union {
+		struct cmsghdr head;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = { .bytes = "" };
+	struct iovec byte = { "x", 1 };
+	struct msghdr m = { .msg_iov = &byte, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
+	int ends[2], got;
+	char into;
+
+	MUST(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+	control.head = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int)) };
+	memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
+	MUST(sendmsg(ends[0], &m, 0) == 1);
+	byte.iov_base = &into;
+	MUST(recvmsg(ends[1], &m, MSG_CMSG_CLOEXEC) == 1);
+	memcpy(&got, CMSG_DATA(&control.head), sizeof(got));
+	close(ends[0]);
+	close(ends[1]);
+	return got;
+}
+
+static void buried_passed(const struct way *way)
+{
+	char bytes[8];
+	int heir;
+
+	heir = pass(b);
+	close(b);
+	MUST(send(a, "hello\n", 6, 0) == 6);
+	shutdown(a, SHUT_WR);
+	inherit(heir, false);
+	close(heir);
+	SAY("answer %s\n", outcome(recv(a, bytes, 4, MSG_WAITALL)));
 }
 
 static const struct {
@@ -310,10 +388,14 @@ static const struct {
 	{ "clone", by_clone },
 	{ "exec", by_exec },
 	{ "spawn", by_spawn },
+	{ "buried-fork", buried_fork },
+	{ "buried-vfork", buried_vfork },
+	{ "buried-passed", buried_passed },
 };
 
 int main(int argc, char **argv)
 {
+	bool is_buried;
 	char bytes[8];
 
 	self = argv[0];
@@ -324,14 +406,19 @@ int main(int argc, char **argv)
 		return write(atoi(argv[2]), "bye\n", 4) != 4;
 	a = tcp_pair(&b);
 	MUST(fcntl(a, F_SETFD, FD_CLOEXEC) == 0 && fcntl(b, F_SETFD, FD_CLOEXEC) == 0);
-	ping_pong(a, b, 30);
+	is_buried = strncmp(argv[1], "buried", 6) == 0;
+	if (is_buried)
+		leave_unread();
+	else
+		ping_pong(a, b, 30);
 	if (strcmp(argv[1], "other-file") == 0)
 		return other_file(), 0;
 	if (strcmp(argv[1], "sleeping-peer") == 0)
 		return sleeping_peer(), 0;
 	if (strcmp(argv[1], "nonblock") == 0)
 		return nonblock(), 0;
-	MUST(send(a, "not read, ", 10, 0) == 10 && recv(b, bytes, 4, 0) == 4);
+	if (!is_buried)
+		MUST(send(a, "not read, ", 10, 0) == 10 && recv(b, bytes, 4, 0) == 4);
 	for (size_t i = 0; i < sizeof(givers) / sizeof(givers[0]); i++)
 		if (strcmp(givers[i].name, argv[1]) == 0)
 			return givers[i].give(argc > 2 ? way_of(argv[2]) : NULL), 0;

@@ -57,6 +57,41 @@ static void holds_both_rings_full_from_every_start(void **state)
 	}
 }
 
+/* Behind what is unread, and round the end of the ring; not while its pages are being given back. */
+static void gives_back_through_the_room_that_is_left(void **state)
+{
+	for (size_t i = 0; i < NR_STARTS; i++) {
+		struct pair *pair = pair_open(SMALL);
+		struct ring_tx *tx = &pair->creator.tx;
+		uint64_t tail;
+
+		pair_start_at(pair, starts[i].pos);
+		assert_int_equal(put(pair, SMALL), SMALL);
+		assert_true(ring_tx_overflow(tx));
+		assert_int_equal(put(pair, 100), 100);
+		tail = tx->tail_pos;
+		assert_false(ring_tx_gift_begin(tx, OVER - SMALL - 99));
+		peer_publish_u32(&tx->ctl->rx_state.trimming, 1);
+		assert_false(ring_tx_gift_begin(tx, 1));
+		peer_publish_u32(&tx->ctl->rx_state.trimming, 0);
+		assert_true(ring_tx_gift_begin(tx, OVER - SMALL - 100));
+		for (uint64_t done = 0, len; done < OVER - SMALL - 100; done += len) {
+			size_t straight = OVER;
+			uint8_t *at = ring_tx_gift(tx, tail + done, &straight);
+			const uint8_t *seen = ring_rx_gift(&pair->attacher.rx, tail + done, &straight);
+
+			len = straight < OVER - SMALL - 100 - done ? straight : OVER - SMALL - 100 - done;
+			memset(at, 'g', len);
+			assert_int_equal(seen - pair->attacher.rx.area[RING_OVERFLOW].data, at - tx->area[RING_OVERFLOW].data);
+		}
+		/* All that is unread is as it was. */
+		assert_int_equal(take(pair, 2 * SMALL + 100), SMALL + 100);
+		assert_true(ring_tx_gift_begin(tx, OVER));
+		assert_false(ring_tx_gift_begin(tx, OVER + 1));
+		pair_close(pair);
+	}
+}
+
 static void goes_back_when_everything_was_taken(void **state)
 {
 	struct pair *pair = moved(0, SMALL, 100);
@@ -469,6 +504,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(holds_both_rings_full_from_every_start),
+		cmocka_unit_test(gives_back_through_the_room_that_is_left),
 		cmocka_unit_test(goes_back_when_everything_was_taken),
 		cmocka_unit_test(does_not_stay_longer_than_it_must),
 		cmocka_unit_test(there_and_back_and_there_again_at_one_look),

@@ -1,32 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The retreat of a connection, each step of RETREAT.md against the states that it can meet. */
-#include "tests/unit/conn_bench.h"
+#include "tests/unit/retreat_fixture.h"
 
-#include <errno.h>
-#include <string.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include "shim/conn_end.h"
 #include "shim/conn_probe.h"
-#include "shim/frame.h"
-#include "shim/retreat.h"
-
-static void assert_back(struct conn *c)
-{
-	enum tx_state tx = load_relaxed(&c->tx.state);
-	enum rx_state rx = load_relaxed(&c->rx.state);
-
-	assert_true(tx == TX_SEEK || tx == TX_PINNED);
-	assert_true(rx == RX_SEEK || rx == RX_PINNED);
-	assert_true(load_relaxed(&c->pinned));
-}
-
-static uint8_t byte_at(uint64_t pos)
-{
-	return (uint8_t)(pos * 131 >> 3);
-}
 
 /* All that a takes, of a known sequence. */
 static uint64_t fill(struct bench *b)
@@ -43,11 +19,6 @@ static uint64_t fill(struct bench *b)
 	} while (n > 0);
 	assert_int_equal(n, -EAGAIN);
 	return sent;
-}
-
-static void end(struct bench *b)
-{
-	bench_close(b);
 }
 
 static void who_goes_hands_on_a_quiet_connection(void **state)
@@ -219,23 +190,6 @@ static void switch_whose_frame_has_come_is_carried_out_first(void **state)
 	end(&b);
 }
 
-static void frame_behind_unread_bytes_cannot_be_handed_on(void **state)
-{
-	struct bench b = bench_open();
-	char got[4];
-
-	(void)state;
-	bench_link(&b);
-	assert_sends(b.a, b.a_fd, "before");
-	assert_int_equal(conn_recv(b.b, b.b_fd, got, 2, 0), 2);
-	assert_sends(b.a, b.a_fd, "after");
-	assert_true(conn_tx_on_ring(b.a));
-	assert_false(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
-	assert_receives(b.b, b.b_fd, "foreafter");
-	assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
-	end(&b);
-}
-
 static void end_in_front_of_the_retreat_leaves_the_last_bytes_in_the_socket(void **state)
 {
 	struct bench b = bench_on_rings();
@@ -333,7 +287,7 @@ static void full_socket_keeps_the_order(void **state)
 	end(&b);
 }
 
-/* The same bytes, to a receiver that has the ring, and reads them from there meanwhile. */
+/* The bytes of a full ring, to a receiver that has it, and reads them from there meanwhile. */
 static void what_the_receiver_has_taken_is_not_sent_again(void **state)
 {
 	static uint8_t got[1 << 16];
@@ -401,15 +355,6 @@ static void reader_that_has_all_leaves_nothing_in_its_socket(void **state)
 	assert_int_equal(conn_recv_iov(b.b, b.b_fd, &(struct iovec){ got, 2 }, 1, 0, NULL), 2);
 	assert_int_equal(recv(b.b_fd, got, 1, MSG_DONTWAIT), 0);
 	end(&b);
-}
-
-/* A relative of a was killed after the kernel had taken some bytes, and before the record said so. */
-static void killed_in_the_middle(struct bench *b, enum piece what, const void *bytes, size_t len)
-{
-	store_relaxed(&b->a->shared, 1);
-	assert_true(retreat_move_try(b->a, b->a_fd));
-	assert_true(retreat_piece_begin(b->a, b->a_fd, what));
-	assert_int_equal(send(b->a_fd, bytes, len, 0), len);
 }
 
 static void piece_of_who_was_killed_is_not_sent_twice(void **state)
@@ -521,7 +466,6 @@ int main(void)
 		cmocka_unit_test(who_goes_takes_the_probes_out_and_gets_no_more),
 		cmocka_unit_test(frame_is_not_written_to_who_has_gone),
 		cmocka_unit_test(switch_whose_frame_has_come_is_carried_out_first),
-		cmocka_unit_test(frame_behind_unread_bytes_cannot_be_handed_on),
 		cmocka_unit_test(end_in_front_of_the_retreat_leaves_the_last_bytes_in_the_socket),
 		cmocka_unit_test(end_is_told_once_however_often_the_last_bytes_came),
 		cmocka_unit_test(what_lies_in_the_ring_alone_cannot_be_handed_on),
