@@ -8,6 +8,7 @@
 #include <linux/close_range.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
+#include <sys/single_threaded.h>
 #include <unistd.h>
 
 #include "ringbuf/sys.h"
@@ -18,6 +19,7 @@
 #include "shim/fdtab.h"
 #include "shim/guard.h"
 #include "shim/own_fd.h"
+#include "shim/sandbox.h"
 #include "shim/vfork_child.h"
 
 /* In no header. */
@@ -61,9 +63,15 @@ static int close_range_around(unsigned int first, unsigned int last, int flags)
 
 EXPORT int close_range(unsigned int first, unsigned int last, int flags)
 {
+	bool parts;
+
 	if (!guard_ready() || first > last || flags & ~(CLOSE_RANGE_CLOEXEC | CLOSE_RANGE_UNSHARE))
 		return real_close_range(first, last, flags);
-	if (!(flags & CLOSE_RANGE_CLOEXEC))
+	/* With a copy for this thread alone nothing is closed for the others. */
+	parts = flags & CLOSE_RANGE_UNSHARE && !__libc_single_threaded;
+	if (parts)
+		sandbox_leave_rings(REASON_FD_TABLE);
+	if (!(flags & CLOSE_RANGE_CLOEXEC) && !parts)
 		for (int fd = fdtab_next(first); fd >= 0 && (unsigned int)fd <= last; fd = fdtab_next((unsigned int)fd + 1))
 			fd_closing(fd);
 	return close_range_around(first, last, flags);

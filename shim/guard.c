@@ -23,6 +23,11 @@ void guard_note_cancel(void)
 		;
 }
 
+void guard_shut(void)
+{
+	store_release(&guard_state, 0);
+}
+
 bool guard_in_child(void)
 {
 	return sys_getpid() != inherit_pid;

@@ -38,6 +38,9 @@ void guard_open(void);
 /* The program cancels a thread. */
 void guard_note_cancel(void);
 
+/* In a child that has the parent's descriptors, and a copy of its memory: what it closes is the parent's, so nothing here is its business any more. */
+void guard_shut(void);
+
 #pragma GCC visibility pop
 
 static inline bool in_vfork_child(void)

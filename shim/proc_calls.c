@@ -6,12 +6,14 @@
 #include "shim/real.h"
 
 #include <sched.h>
+#include <sys/single_threaded.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "shim/fd_conn.h"
 #include "shim/guard.h"
 #include "shim/inherit.h"
+#include "shim/sandbox.h"
 #include "shim/vfork_child.h"
 
 /* Runs no fork handlers, ours included. */
@@ -41,12 +43,20 @@ static int clone_child(void *arg)
 	return start.fn(start.arg);
 }
 
+static int clone_child_of_our_fds(void *arg)
+{
+	struct clone_start start = *(struct clone_start *)arg;
+
+	guard_shut();
+	return start.fn(start.arg);
+}
+
 static int clone_with_memory(int (*fn)(void *), void *stack, int flags, void *arg, void *const rest[3])
 {
 	bool like_vfork = (flags & (CLONE_VFORK | CLONE_THREAD)) == CLONE_VFORK;
 	int pid;
 
-	/* The child of a plain CLONE_VM shares our tables but not our fds, side by side with us: it is on its own. */
+	/* The child of a plain CLONE_VM shares our tables, side by side with us. */
 	if (!like_vfork || !guard_ready())
 		return real_clone(fn, stack, flags, arg, rest[0], rest[1], rest[2]);
 	inherit_before_vfork();
@@ -71,6 +81,8 @@ EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 	for (int i = 0; i < 3; i++)
 		rest[i] = va_arg(list, void *);
 	va_end(list);
+	if (guard_ready() && sandbox_before_clone((unsigned int)flags))
+		return real_clone(clone_child_of_our_fds, stack, flags, &start, rest[0], rest[1], rest[2]);
 	if (flags & CLONE_VM)
 		return clone_with_memory(fn, stack, flags, arg, rest);
 	inherit_before_fork();
@@ -80,6 +92,14 @@ EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 }
 
 EXPORT int __clone(int (*fn)(void *), void *stack, int flags, void *arg, ...) __attribute__((alias("clone"), leaf, nothrow));
+
+/* The fd table is the process's: where a thread gets descriptors of its own, numbers say nothing any more. */
+EXPORT int unshare(int flags)
+{
+	if (flags & CLONE_FILES && guard_ready() && !__libc_single_threaded)
+		sandbox_leave_rings(REASON_FD_TABLE);
+	return real_unshare(flags);
+}
 
 EXPORT int system(const char *command)
 {

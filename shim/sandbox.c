@@ -2,8 +2,11 @@
 /* See sandbox.h. */
 #include "shim/sandbox.h"
 
+#include <sched.h>
+
 #include "ringbuf/barrier.h"
 #include "shim/conn.h"
+#include "shim/fd_conn.h"
 #include "shim/fdtab.h"
 #include "shim/text.h"
 #include "shim/wait.h"
@@ -32,4 +35,22 @@ void sandbox_enter(enum reason why)
 			ring_rx_leave_polling(&c->link.rx);
 		conn_drop(c);
 	}
+}
+
+void sandbox_leave_rings(enum reason why)
+{
+	sandbox_enter(why);
+	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned int)fd + 1))
+		/* And nothing of it is left that would look at the socket first. */
+		if (fd_come_back(fd, why))
+			(void)fd_pin(fd, why);
+}
+
+bool sandbox_before_clone(uint64_t flags)
+{
+	bool memory = flags & CLONE_VM, files = flags & CLONE_FILES;
+
+	if (memory != files && !(memory && flags & CLONE_VFORK))
+		sandbox_leave_rings(REASON_FD_TABLE);
+	return files && !memory;
 }

@@ -7,6 +7,8 @@
 #ifndef RINGWAY_SHIM_SANDBOX_H
 #define RINGWAY_SHIM_SANDBOX_H
 
+#include <stdbool.h>
+
 #include "ringbuf/stats.h"
 
 #pragma GCC visibility push(hidden)
@@ -15,6 +17,15 @@ extern _Atomic int sandbox_reason; /* enum reason; REASON_NONE: no obstacle */
 
 /* The first reason counts. Pins every connection of the process that is on TCP. */
 void sandbox_enter(enum reason why);
+
+/* The same, and what is on a ring comes back, if it can. */
+void sandbox_leave_rings(enum reason why);
+
+/*
+ * A process is about to be made so (flags of clone()). Where memory belongs to two tables of descriptors from then on, or a table to two memories,
+ * rings are left. True: it is the second, and the child is to call guard_shut().
+ */
+bool sandbox_before_clone(uint64_t flags);
 
 #pragma GCC visibility pop
 

@@ -92,9 +92,16 @@ static long ready_call(const struct args *x)
 /* A new process. One that shares our memory cannot return from here twice, so it gets no help. */
 static long process_call(const struct args *x)
 {
+	uint64_t flags = x->nr == SYS_clone ? (uint64_t)x->a : x->nr == SYS_clone3 ? *(const uint64_t *)x->a : 0;
 	long pid;
 
-	if (x->nr == SYS_clone ? x->a & CLONE_VM : x->nr == SYS_clone3 && *(const uint64_t *)x->a & CLONE_VM)
+	if (sandbox_before_clone(flags)) {
+		pid = pass(x);
+		if (pid == 0)
+			guard_shut();
+		return pid;
+	}
+	if (flags & CLONE_VM)
 		return pass(x);
 	inherit_before_fork();
 	pid = pass(x);
@@ -197,6 +204,7 @@ static long route(const struct args *x)
 	case SYS_execve: return execve((const char *)x->a, (char *const *)x->b, (char *const *)x->c);
 	case SYS_execveat:
 		return execveat(fd, (const char *)x->b, (char *const *)x->c, (char *const *)x->d, (int)x->e);
+	case SYS_unshare: return unshare(fd);
 	case SYS_exit_group: _exit(fd);
 	case SYS_rt_sigaction: return signal_call(x);
 	case SYS_prctl:

@@ -318,6 +318,8 @@ def cases(probes, work):
     for how in ("vfork", "spawn", "shell", "fork", "kill", "namespace", "storm", "exec", "daemon"):
         table["processes-" + how] = Case(probe("processes", how))
         table["processes-" + how + "-on-ring"] = Case(probe("processes", how, "first"), at_once, ring_used)
+    for how in ("unshare", "syscall", "close-range", "files", "memory"):
+        table[f"tables-{how}-on-ring"] = Case(probe("tables", how), at_once, ring_used)
     return table | heirs
 
 
