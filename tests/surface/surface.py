@@ -191,6 +191,54 @@ os.closerange(3, 1000)
 sys.exit(6)
 """
 
+# A connection goes to a program by each of the ways that Python has, with something unread.
+PYTHON_HEIR = """
+import os, sys
+fd, got = int(sys.argv[1]), b''
+while not got.endswith(b'end'):
+    got += os.read(fd, 100)
+os.write(fd, b'<' + got + b'>')
+"""
+PYTHON_HANDS_ON = """
+import os, socket, subprocess, sys
+HEIR = sys.argv[1]
+def run(fd, **kwargs):
+    return subprocess.Popen([sys.executable, '-c', HEIR, str(fd)], **kwargs)
+def spawn(fd, number):
+    os.posix_spawn(sys.executable, [sys.executable, '-c', HEIR, str(number)], os.environ,
+                   file_actions=[(os.POSIX_SPAWN_DUP2, fd, number)])
+def fork(fd):
+    if os.fork() == 0:
+        os.set_inheritable(fd, True)
+        os.execv(sys.executable, [sys.executable, '-c', HEIR, str(fd)])
+WAYS = {
+    'pass_fds': lambda s: run(s.fileno(), pass_fds=[s.fileno()]),
+    'pass_fds, preexec_fn': lambda s: run(s.fileno(), pass_fds=[s.fileno()], preexec_fn=lambda: None),
+    'stdin': lambda s: run(0, stdin=s),
+    'stdout': lambda s: run(1, stdout=s),
+    'not close_fds': lambda s: (os.set_inheritable(s.fileno(), True), run(s.fileno(), close_fds=False)),
+    'spawn to 0': lambda s: spawn(s.fileno(), 0),
+    'spawn to 50': lambda s: spawn(s.fileno(), 50),
+    'fork': lambda s: fork(s.fileno()),
+}
+for way, go in WAYS.items():
+    listener = socket.create_server(('127.0.0.1', 0))
+    peer = socket.create_connection(listener.getsockname())
+    s = listener.accept()[0]
+    listener.close()
+    for _ in range(30):
+        peer.sendall(b'ping'); assert s.recv(4) == b'ping'
+        s.sendall(b'pong'); assert peer.recv(4) == b'pong'
+    peer.sendall(b'read, not read, ')
+    assert s.recv(6) == b'read, '
+    go(s)
+    s.close()
+    peer.sendall(b'end')
+    print(way, peer.makefile('rb').read(), flush=True)
+    peer.close()
+    os.wait()
+"""
+
 
 def cases(probes, work):
     def probe(name, *args):
@@ -320,6 +368,7 @@ def cases(probes, work):
         table["processes-" + how + "-on-ring"] = Case(probe("processes", how, "first"), at_once, ring_used)
     for how in ("unshare", "syscall", "close-range", "files", "memory"):
         table[f"tables-{how}-on-ring"] = Case(probe("tables", how), at_once, ring_used)
+    table["program-python-hands-on"] = Case(["/usr/bin/python3", "-c", PYTHON_HANDS_ON, PYTHON_HEIR], at_once, ring_used)
     return table | heirs
 
 
