@@ -14,6 +14,7 @@
 #include "shim/guard.h"
 #include "shim/inherit.h"
 #include "shim/sandbox.h"
+#include "shim/spawn_actions.h"
 #include "shim/vfork_child.h"
 
 /* Runs no fork handlers, ours included. */
@@ -123,6 +124,12 @@ EXPORT FILE *popen(const char *command, const char *mode)
 	return pipe;
 }
 
+/* What the child's copy would be refused as. */
+static bool may_carry_out(const posix_spawn_file_actions_t *actions)
+{
+	return !actions || !guard_ready() || spawn_actions_hand_on(actions);
+}
+
 EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
 		       const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
 {
@@ -130,7 +137,7 @@ EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_acti
 	int error;
 
 	inherit_before_spawn(&shield);
-	error = real_posix_spawn(pid, path, actions, attr, argv, envp);
+	error = may_carry_out(actions) ? real_posix_spawn(pid, path, actions, attr, argv, envp) : EBADF;
 	inherit_after_spawn(&shield);
 	return error;
 }
@@ -142,7 +149,7 @@ EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_act
 	int error;
 
 	inherit_before_spawn(&shield);
-	error = real_posix_spawnp(pid, file, actions, attr, argv, envp);
+	error = may_carry_out(actions) ? real_posix_spawnp(pid, file, actions, attr, argv, envp) : EBADF;
 	inherit_after_spawn(&shield);
 	return error;
 }
@@ -153,9 +160,27 @@ EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_act
  */
 EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd, int to)
 {
+	int error;
+
 	if (guard_ready() && !fd_hand_on(fd, REASON_EXEC))
 		return EBADF;
-	return real_posix_spawn_file_actions_adddup2(actions, fd, to);
+	error = real_posix_spawn_file_actions_adddup2(actions, fd, to);
+	if (!error && guard_ready())
+		spawn_actions_note(actions, fd);
+	return error;
+}
+
+/* One that was on the stack has perhaps never been given back. */
+EXPORT int posix_spawn_file_actions_init(posix_spawn_file_actions_t *actions)
+{
+	spawn_actions_forget(actions);
+	return real_posix_spawn_file_actions_init(actions);
+}
+
+EXPORT int posix_spawn_file_actions_destroy(posix_spawn_file_actions_t *actions)
+{
+	spawn_actions_forget(actions);
+	return real_posix_spawn_file_actions_destroy(actions);
 }
 
 EXPORT void _exit(int status)

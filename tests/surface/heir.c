@@ -213,6 +213,26 @@ static void by_spawn(const struct way *way)
 	talk_to(pid);
 }
 
+/* What the child is to have was said when the number was nobody's yet. */
+static void by_early_spawn(const struct way *way)
+{
+	posix_spawn_file_actions_t actions;
+	char *args[] = { self, "inherit", "9", NULL };
+	int number = b;
+	pid_t pid;
+
+	close(a);
+	close(b);
+	MUST(posix_spawn_file_actions_init(&actions) == 0 && posix_spawn_file_actions_adddup2(&actions, number, 9) == 0);
+	a = tcp_pair(&b);
+	MUST(b == number && fcntl(a, F_SETFD, FD_CLOEXEC) == 0 && fcntl(b, F_SETFD, FD_CLOEXEC) == 0);
+	ping_pong(a, b, 30);
+	MUST(send(a, "not read, ", 10, 0) == 10);
+	MUST(posix_spawn(&pid, self, &actions, NULL, args, environ) == 0);
+	posix_spawn_file_actions_destroy(&actions);
+	talk_to(pid);
+}
+
 /* The child gets a pipe under the connection's number, and the parent keeps the connection. */
 static void other_file(void)
 {
@@ -388,6 +408,7 @@ static const struct {
 	{ "clone", by_clone },
 	{ "exec", by_exec },
 	{ "spawn", by_spawn },
+	{ "early-spawn", by_early_spawn },
 	{ "buried-fork", buried_fork },
 	{ "buried-vfork", buried_vfork },
 	{ "buried-passed", buried_passed },

@@ -249,7 +249,7 @@ def cases(probes, work):
              for giver in ("fork", "vfork", "clone")
              for way in ("dup2", "dup3", "dupfd", "dup", "setfd", "fionclex", "close-range", "many")}
     heirs |= {f"heir-{how}": Case(probe("heir", how), at_once, ring_used)
-              for how in ("exec", "spawn", "other-file", "sleeping-peer", "nonblock", "buried-fork", "buried-vfork",
+              for how in ("exec", "spawn", "early-spawn", "other-file", "sleeping-peer", "nonblock", "buried-fork", "buried-vfork",
                           "buried-passed")}
     table = {
         "closed-numbers": Case(probe("fds", "closed")),
