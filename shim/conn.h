@@ -130,6 +130,7 @@ struct conn {
 	_Atomic uint8_t live;		/* 0 in a free record */
 	_Atomic uint8_t linked;		/* the segment is mapped and both ends know each other */
 	_Atomic uint8_t nonblock;	/* O_NONBLOCK of the file description */
+	_Atomic uint8_t tells_inq;	/* TCP_INQ */
 	_Atomic uint8_t waits_seen;	/* the program waits for it through us: it stood in a poll, a select or an epoll set */
 	_Atomic int32_t link_dead;	/* -errno of a far link that has died, see conn_far.h */
 	_Atomic int64_t link_died_at;
@@ -277,6 +278,8 @@ ssize_t conn_splice_out(int pipe_fd, struct conn *c, int fd, size_t len, unsigne
 int conn_shutdown(struct conn *c, int fd, int how);
 /* Bytes that FIONREAD/SIOCINQ and SIOCOUTQ report. */
 int conn_inq(struct conn *c, int fd);
+/* What TCP_INQ tells beside a message: the same, and one more where the stream's end has come. */
+int conn_inq_hint(struct conn *c, int fd);
 int conn_outq(struct conn *c, int fd);
 
 /* Calls between two stores of the counters into the statistics segment. */

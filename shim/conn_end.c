@@ -373,6 +373,19 @@ int conn_inq(struct conn *c, int fd)
 	return n > INT_MAX ? INT_MAX : (int)n;
 }
 
+int conn_inq_hint(struct conn *c, int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLRDHUP };
+	struct timespec now = { 0 };
+	int n = conn_inq(c, fd);
+
+	if (n < 0)
+		n = 0;
+	if (load_relaxed(&c->rx.shut) || n == INT_MAX)
+		return n;
+	return n + (load_relaxed(&c->rx.state) == RX_ENDED || (sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0 && p.revents & POLLRDHUP));
+}
+
 /*
  * Bytes in the ring lie in the receiver's memory: on TCP they would have been acknowledged, whether read or not. Those to a far receiver are
  * on their way until its device has acknowledged them.

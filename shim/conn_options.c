@@ -13,9 +13,6 @@
 #include "shim/conn.h"
 #include "shim/sockopt.h"
 
-#ifndef TCP_INQ
-#define TCP_INQ 36
-#endif
 #ifndef TCP_AO_ADD_KEY
 #define TCP_AO_ADD_KEY 38
 #endif
@@ -26,7 +23,6 @@ static const struct sockopt_unfit unfit[] = {
 	{ IPPROTO_TCP, TCP_MD5SIG_EXT, REASON_MD5, ENOPROTOOPT, OFF_NEVER },
 	{ IPPROTO_TCP, TCP_AO_ADD_KEY, REASON_MD5, ENOPROTOOPT, OFF_NEVER },
 	{ IPPROTO_TCP, TCP_REPAIR, REASON_REPAIR, EPERM, OFF_ZERO },
-	{ IPPROTO_TCP, TCP_INQ, REASON_TIMESTAMPS, ENOPROTOOPT, OFF_ZERO },
 	{ SOL_SOCKET, SO_ZEROCOPY, REASON_ZEROCOPY, EOPNOTSUPP, OFF_ZERO },
 	{ SOL_SOCKET, SO_OOBINLINE, REASON_OOB, 0, OFF_ZERO },
 	{ SOL_SOCKET, SO_PEEK_OFF, REASON_PEEK_OFFSET, EOPNOTSUPP, OFF_NEGATIVE },
@@ -105,6 +101,7 @@ void conn_read_options(struct conn *c, int fd)
 	if (flags >= 0)
 		store_relaxed(&c->nonblock, (flags & O_NONBLOCK) != 0);
 	store_relaxed(&c->rcv_lowat, lowat > 0 ? lowat : 1);
+	store_relaxed(&c->tells_inq, int_option(fd, IPPROTO_TCP, TCP_INQ) != 0);
 	store_relaxed(&c->rcv_timeout_ns, timeout_option(fd, SO_RCVTIMEO));
 	store_relaxed(&c->snd_timeout_ns, timeout_option(fd, SO_SNDTIMEO));
 	store_relaxed(&c->user_timeout_ns, (unsigned int)int_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT) * INT64_C(1000000));

@@ -2,6 +2,7 @@
 /* send, recv and their kin on a connection. */
 #include <errno.h>
 #include <limits.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <time.h>
 
@@ -305,11 +306,45 @@ EXPORT ssize_t __recvfrom_chk(int fd, void *buf, size_t len, size_t size, int fl
 	return recvfrom(fd, buf, len, flags, addr, addr_len);
 }
 
+/* As the kernel's put_cmsg() does it, in a buffer of `room` bytes; what it can say of its socket alone has not been asked for. */
+static void tell_inq(struct conn *c, int fd, struct msghdr *m, size_t room)
+{
+	struct cmsghdr head = { .cmsg_level = IPPROTO_TCP, .cmsg_type = TCP_CM_INQ, .cmsg_len = CMSG_LEN(sizeof(int)) };
+	char message[CMSG_SPACE(sizeof(int))];
+	int inq = conn_inq_hint(c, fd);
+
+	/* Urgent bytes and the error queue are the kernel's. */
+	if (m->msg_controllen)
+		return;
+	m->msg_flags &= ~MSG_CTRUNC;
+	if (!m->msg_control || room < sizeof(head)) {
+		m->msg_flags |= MSG_CTRUNC;
+		return;
+	}
+	if (room < head.cmsg_len) {
+		m->msg_flags |= MSG_CTRUNC;
+		head.cmsg_len = room;
+	}
+	memcpy(message, &head, sizeof(head));
+	memcpy(message + sizeof(head), &inq, sizeof(inq));
+	if (user_range_bad(m->msg_control, head.cmsg_len))
+		return;
+	memcpy(m->msg_control, message, head.cmsg_len);
+	m->msg_controllen = room < sizeof(message) ? room : sizeof(message);
+}
+
 static ssize_t recv_message(struct conn *c, int fd, struct msghdr *m, int flags)
 {
-	int fault = header_fault(m);
+	ssize_t n = header_fault(m);
+	size_t room;
 
-	return fault ? fault : conn_recv_iov(c, fd, m->msg_iov, m->msg_iovlen, flags, m);
+	if (n < 0)
+		return n;
+	room = m->msg_controllen;
+	n = conn_recv_iov(c, fd, m->msg_iov, m->msg_iovlen, flags, m);
+	if (n >= 0 && unlikely(load_relaxed(&c->tells_inq)))
+		tell_inq(c, fd, m, room);
+	return n;
 }
 
 static NOINLINE ssize_t recvmsg_pinned(int fd, struct msghdr *msg, int flags)

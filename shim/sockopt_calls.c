@@ -15,6 +15,8 @@ static void copy_option(struct conn *c, int level, int name, const void *value, 
 {
 	if (level == IPPROTO_TCP && name == TCP_USER_TIMEOUT && len >= sizeof(int))
 		store_relaxed(&c->user_timeout_ns, *(const unsigned int *)value * INT64_C(1000000));
+	if (level == IPPROTO_TCP && name == TCP_INQ && len >= sizeof(int))
+		store_relaxed(&c->tells_inq, *(const int *)value != 0);
 	if (level != SOL_SOCKET)
 		return;
 	if ((name == SO_RCVTIMEO || name == SO_SNDTIMEO) && len >= sizeof(struct timeval))

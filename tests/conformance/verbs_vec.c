@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Steps with several buffers a call, and the ones that move bytes between descriptors. */
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sendfile.h>
@@ -161,7 +163,7 @@ void verb_recvmsg(struct actor *a, int argc, char **argv)
 	int flags = (int)parse_rest(msg_words, argc, argv, 3);
 	struct shape s = shape_in(a, argv[2]);
 	struct sockaddr_storage from;
-	char control[128];
+	char control[128] __attribute__((aligned(8)));
 	struct msghdr msg = {.msg_iov = s.iov, .msg_iovlen = (size_t)s.nr, .msg_name = &from, .msg_namelen = sizeof(from),
 			     .msg_control = control, .msg_controllen = sizeof(control), .msg_flags = 0x5a5a};
 	ssize_t n = CALL(recvmsg(fd_of(a, argv[1]), &msg, flags));
@@ -172,7 +174,11 @@ void verb_recvmsg(struct actor *a, int argc, char **argv)
 		say_taken(a, &s, n);
 	if (n < 0)
 		return;
-	say(a, " name %u control %zu flags ", msg.msg_namelen, msg.msg_controllen);
+	say(a, " name %u control %zu ", msg.msg_namelen, msg.msg_controllen);
+	for (struct cmsghdr *cm = CMSG_FIRSTHDR(&msg); cm; cm = CMSG_NXTHDR(&msg, cm))
+		if (cm->cmsg_level == IPPROTO_TCP && cm->cmsg_type == TCP_CM_INQ)
+			say(a, "inq %d ", *(int *)CMSG_DATA(cm));
+	say(a, "flags ");
 	say_words(a, msg_words, (unsigned int)msg.msg_flags);
 }
 
