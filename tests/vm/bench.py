@@ -41,4 +41,4 @@ def test_small_messages_one_way(one, two, record):
 
 
 def test_large_messages_one_way(one, two, record):
-    compare(one, two, record, 65536, 40, 4)
+    compare(one, two, record, 65536, 40, 6)
