@@ -8,6 +8,7 @@
  * since the kernel is not entered before they have come, and a count.
  */
 
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -48,15 +49,18 @@ ssize_t pinned_tell(struct conn *c, int fd, uint64_t had, ssize_t n);
 /* Not looked at more closely than once in so many bytes. */
 #define PINNED_LOOK_SHIFT 12
 
-/* Counts n bytes, of which there are some. Ends in a call, if in any, so that who ends in this has little to save. Returns n. */
-static inline ssize_t pinned_count(int fd, uintptr_t word, _Atomic uint64_t *bytes, ssize_t n)
+/* Counts n bytes, of which there are some, at `count` in the record. Ends in a call, if in any, so that who ends in this has little to save. Returns n. */
+static inline ssize_t pinned_count(int fd, uintptr_t word, size_t count, ssize_t n)
 {
-	struct conn *c = (struct conn *)(word - FD_PINNED);
+	struct conn *c;
+	_Atomic uint64_t *bytes;
 	uint64_t had, have;
 
 	/* It is not what it was before the call: another thread has closed the number. */
 	if (unlikely(!(word & FD_PINNED)))
 		return n;
+	c = (struct conn *)(word - FD_PINNED);
+	bytes = (_Atomic uint64_t *)((char *)c + count);
 	had = load_relaxed(bytes);
 	have = had + (uint64_t)n;
 	if (likely(lane_is_alone(load_relaxed(&c->shared))))
@@ -74,7 +78,7 @@ static inline ssize_t pinned_received(int fd, ssize_t n)
 	if (unlikely(n <= 0))
 		return n ? n : pinned_end(fd);
 	word = fdtab_word((uint32_t)fd);
-	return pinned_count(fd, word, &((struct conn *)(word - FD_PINNED))->rx.tcp_bytes, n);
+	return pinned_count(fd, word, offsetof(struct conn, rx.tcp_bytes), n);
 }
 
 static inline ssize_t pinned_sent(int fd, ssize_t n)
@@ -84,7 +88,7 @@ static inline ssize_t pinned_sent(int fd, ssize_t n)
 	if (unlikely(n <= 0))
 		return n;
 	word = fdtab_word((uint32_t)fd);
-	return pinned_count(fd, word, &((struct conn *)(word - FD_PINNED))->tx.tcp_bytes, n);
+	return pinned_count(fd, word, offsetof(struct conn, tx.tcp_bytes), n);
 }
 
 #endif
