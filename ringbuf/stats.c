@@ -2,10 +2,12 @@
 /* The statistics segment's writer and reader, and the words for reasons and roads. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/netlink.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include "ringbuf/doorbell.h"
 #include "ringbuf/memfd.h"
 #include "ringbuf/stats.h"
 #include "ringbuf/sys.h"
@@ -96,7 +98,7 @@ int stats_create(struct stats_writer *writer, const char *program, uint32_t nr_s
 	fd = memfd_create_sealed(STATS_MEMFD_NAME, bytes);
 	if (fd < 0)
 		return fd;
-	sys_fchmod(fd, 0400);
+	sys_fchmod(fd, 0600);
 	base = sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (sys_failed(base)) {
 		sys_close(fd);
@@ -165,6 +167,9 @@ struct stats_slot *stats_slot_open(struct stats_writer *writer, uint32_t index, 
 	stats_set(slot, wr, 0);
 	stats_set(slot, doorbells, 0);
 	stats_set(slot, cqes, 0);
+	stats_set(slot, data_port, 0);
+	stats_set(slot, room_port, 0);
+	stats_set(slot, off, 0);
 	peer_publish_u32(&slot->generation, generation + 1);
 	return slot;
 }
@@ -198,7 +203,7 @@ static void get_program(char *to, const struct stats_header *header)
 	}
 }
 
-int stats_attach(struct stats_view *view, int fd)
+static int attach(struct stats_view *view, int fd, int prot)
 {
 	const struct stats_header *header;
 	uint64_t bytes;
@@ -212,7 +217,7 @@ int stats_attach(struct stats_view *view, int fd)
 		return ret;
 	if (bytes < segment_bytes(1) || bytes > segment_bytes(STATS_SLOTS_MAX))
 		return -EPROTO;
-	base = sys_mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+	base = sys_mmap(NULL, bytes, prot, MAP_SHARED, fd, 0);
 	if (sys_failed(base))
 		return (int)base;
 	header = (const struct stats_header *)base;
@@ -233,6 +238,16 @@ int stats_attach(struct stats_view *view, int fd)
 	view->start_time = peer_read_u64(&header->start_time);
 	get_program(view->program, header);
 	return 0;
+}
+
+int stats_attach(struct stats_view *view, int fd)
+{
+	return attach(view, fd, PROT_READ);
+}
+
+int stats_attach_to_ask(struct stats_view *view, int fd)
+{
+	return attach(view, fd, PROT_READ | PROT_WRITE);
 }
 
 void stats_detach(struct stats_view *view)
@@ -282,6 +297,7 @@ bool stats_read(const struct stats_view *view, uint32_t index, struct stats_conn
 	out->wr = peer_read_u64(&slot->wr);
 	out->doorbells = peer_read_u64(&slot->doorbells);
 	out->cqes = peer_read_u64(&slot->cqes);
+	out->off = peer_read_u32(&slot->off) != 0;
 	fence_acquire();
 	if (peer_read_u32(&slot->generation) != generation)
 		return false;
@@ -295,4 +311,69 @@ bool stats_read(const struct stats_view *view, uint32_t index, struct stats_conn
 	out->tx_road = (enum stats_road)tx_road;
 	out->rx_road = (enum stats_road)rx_road;
 	return true;
+}
+
+/*
+ * ---- Asking ----
+ */
+
+static struct stats_slot *slot_to_ask(const struct stats_view *view, uint32_t index)
+{
+	return (struct stats_slot *)&view->slots[index];
+}
+
+static bool any_single(const struct stats_view *view)
+{
+	for (uint32_t i = 0; i < view->nr_slots; i++)
+		if (peer_read_u32(&view->slots[i].generation) & 1 && peer_read_u32(&view->slots[i].off))
+			return true;
+	return false;
+}
+
+/* `any_off` is set before what it stands for, and taken back after it: the process may look too often, not too seldom. */
+static void settle_any(struct stats_view *view)
+{
+	struct stats_header *header = (struct stats_header *)view->header;
+
+	peer_publish_u32(&header->any_off, peer_read_u32(&header->all_off) || any_single(view));
+}
+
+void stats_ask_all(struct stats_view *view, bool off)
+{
+	struct stats_header *header = (struct stats_header *)view->header;
+
+	peer_publish_u32(&header->any_off, 1);
+	peer_publish_u32(&header->all_off, off);
+	for (uint32_t i = 0; i < view->nr_slots; i++)
+		if (peer_read_u32(&view->slots[i].off))
+			peer_publish_u32(&slot_to_ask(view, i)->off, 0);
+	settle_any(view);
+}
+
+void stats_ask_one(struct stats_view *view, uint32_t index, bool off)
+{
+	peer_publish_u32(&((struct stats_header *)view->header)->any_off, 1);
+	peer_publish_u32(&slot_to_ask(view, index)->off, off);
+	settle_any(view);
+}
+
+bool stats_all_off(const struct stats_view *view)
+{
+	return peer_read_u32(&view->header->all_off) != 0;
+}
+
+int stats_ring(const struct stats_view *view, uint32_t index)
+{
+	const struct stats_slot *slot = &view->slots[index];
+	struct bell_address data = { .key = peer_read_u64(&slot->data_key), .port = peer_read_u32(&slot->data_port) };
+	struct bell_address room = { .key = peer_read_u64(&slot->room_key), .port = peer_read_u32(&slot->room_port) };
+	int fd, ret, ret2;
+
+	fd = sys_socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_USERSOCK);
+	if (fd < 0)
+		return fd;
+	ret = bell_ring(fd, &data);
+	ret2 = bell_ring(fd, &room);
+	sys_close(fd);
+	return ret ? ret : ret2;
 }

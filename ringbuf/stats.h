@@ -2,10 +2,11 @@
 /*
  * The statistics segment: what `ringway ps` can see of a live process. Each enabled process that opened a TCP connection
  * holds one memfd named STATS_MEMFD_NAME, sealed against shrink and grow; the tool finds it among /proc/PID/fd and maps
- * it read-only. Only its own process writes it, one thread per field at a time; each field is one relaxed store, so the hot
- * path pays no lock and no fence. A forked child makes its own.
+ * it read-only. But for the words by which the tool asks something of it (`ringway off`), only its own process writes it, one thread per field at a
+ * time; each field is one relaxed store, so the hot path pays no lock and no fence. A forked child makes its own.
  *
- * The reader trusts nothing: the segment may be torn, corrupt, or made by somebody who only calls it ours.
+ * The reader trusts nothing: the segment may be torn, corrupt, or made by somebody who only calls it ours. Nor does the process: of what
+ * is there it reads back the generation, and the tool's words, of which any value means something harmless.
  */
 #ifndef RINGWAY_RINGBUF_STATS_H
 #define RINGWAY_RINGBUF_STATS_H
@@ -15,7 +16,7 @@
 #define STATS_MEMFD_NAME "ringway-stats"
 #define STATS_MEMFD_LINK "/memfd:" STATS_MEMFD_NAME " (deleted)"
 #define STATS_MAGIC UINT64_C(0x7374617473797772) /* "rwystats" in memory */
-#define STATS_VERSION 1
+#define STATS_VERSION 2
 #define STATS_PROGRAM_BYTES 64
 #define STATS_SLOTS_MAX (UINT32_C(1) << 20)
 
@@ -43,7 +44,10 @@ struct stats_header {
 	peer_u32 reserved;
 	peer_u64 start_time; /* field 22 of /proc/PID/stat: a number reused for another process shows */
 	_Atomic uint8_t program[STATS_PROGRAM_BYTES]; /* ends with NUL */
-	uint8_t pad[152];
+	/* The tool's. */
+	peer_u32 any_off;    /* 0: nothing of the kind is set anywhere */
+	peer_u32 all_off;    /* not 0: every connection is to be on TCP */
+	uint8_t pad[144];
 };
 
 /* One connection of the process. Identity changes only while the generation is even. */
@@ -69,10 +73,17 @@ struct stats_slot {
 	peer_u64 wr;
 	peer_u64 doorbells;
 	peer_u64 cqes;
+	/* The process's bells for this connection (ringbuf/doorbell.h), port 0: none. Whoever is let in here may wake it. */
+	peer_u64 data_key;
+	peer_u64 room_key;
+	peer_u32 data_port;
+	peer_u32 room_port;
+	peer_u32 off;        /* the tool's; not 0: this connection is to be on TCP */
+	uint8_t pad[36];
 };
 
 _Static_assert(sizeof(struct stats_header) == 256, "ABI");
-_Static_assert(sizeof(struct stats_slot) == 128, "ABI");
+_Static_assert(sizeof(struct stats_slot) == 192, "ABI");
 _Static_assert(offsetof(struct stats_slot, tcp_tx_bytes) == 64, "ABI");
 
 /*
@@ -144,6 +155,7 @@ struct stats_connection {
 	uint64_t tcp_tx_bytes, tcp_rx_bytes, ring_tx_bytes, ring_rx_bytes;
 	uint32_t nr_switches, nr_retreats;
 	uint64_t wr, doorbells, cqes;
+	bool off;
 };
 
 /*
@@ -152,6 +164,15 @@ struct stats_connection {
  */
 int stats_attach(struct stats_view *view, int fd);
 void stats_detach(struct stats_view *view);
+/* The same, to ask something of the process. `fd` must be writable. */
+int stats_attach_to_ask(struct stats_view *view, int fd);
+
+/* Asks: all connections, or that of one slot, are to be off, or not any more. What was asked of single ones is forgotten where all are meant. */
+void stats_ask_all(struct stats_view *view, bool off);
+void stats_ask_one(struct stats_view *view, uint32_t index, bool off);
+bool stats_all_off(const struct stats_view *view);
+/* Wakes whoever of the process sleeps on the bells of the slot. 0 or -errno. */
+int stats_ring(const struct stats_view *view, uint32_t index);
 
 /* A consistent copy of slot `index`, every value in range. false: not live, changing right now, or nonsense. */
 bool stats_read(const struct stats_view *view, uint32_t index, struct stats_connection *out);

@@ -12,6 +12,9 @@
 static struct stats_writer writer;
 static int segment_fd = -1;
 
+static const peer_u32 nothing_asked;
+const peer_u32 *stats_off_word = &nothing_asked;
+
 enum { UNMADE, BEING_MADE, MADE, REFUSED };
 static _Atomic int segment_state;
 
@@ -36,6 +39,8 @@ static bool have_segment(void)
 		fd = own_fd_adopt(fd, &segment_fd);
 	if (fd < 0)
 		stats_abandon(&writer);
+	else
+		stats_off_word = &writer.header->any_off;
 	store_release(&segment_state, fd < 0 ? REFUSED : MADE);
 	return fd >= 0;
 }
@@ -85,8 +90,18 @@ void stats_slots_close(const struct conn *c)
 		stats_slot_close(slot);
 }
 
+bool stats_is_off(const struct conn *c)
+{
+	const struct stats_slot *slot = stats_slot_of(c);
+
+	if (load_acquire(&segment_state) != MADE)
+		return false;
+	return peer_read_u32(&writer.header->all_off) || (slot && peer_read_u32(&slot->off));
+}
+
 void stats_slots_in_child(void)
 {
+	stats_off_word = &nothing_asked;
 	stats_abandon(&writer);
 	own_fd_close(segment_fd);
 	segment_fd = -1;

@@ -22,6 +22,17 @@ struct stats_slot *stats_slot_of(const struct conn *c);
 void stats_slots_open(struct conn *c, int fd);
 void stats_slots_close(const struct conn *c);
 
+/*
+ * What the tool has asked (RETREAT.md section 6). The first is all that a call pays: is there anything? `off` of a connection without a row is what all
+ * have.
+ */
+extern const peer_u32 *stats_off_word;
+static inline bool stats_any_off(void)
+{
+	return peer_read_u32(stats_off_word) != 0;
+}
+bool stats_is_off(const struct conn *c);
+
 /* A forked child has no rows: it makes its own segment when it uses what it inherited. */
 void stats_slots_in_child(void);
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "ring_fixture.h"
+#include "ringbuf/doorbell.h"
 #include "ringbuf/memfd.h"
 #include "ringbuf/stats.h"
 
@@ -103,6 +104,58 @@ static void a_slot_is_seen_while_it_is_open(void **state)
 	slot = stats_slot_open(&both.writer, 3, &some_identity);
 	assert_true(stats_read(&both.view, 3, &seen));
 	assert_int_equal(seen.tcp_rx_bytes, 0);
+	close_both(&both);
+}
+
+static void who_may_open_it_may_ask(void **state)
+{
+	struct both both;
+	struct stats_view asker;
+	struct stats_connection seen;
+	struct stats_slot *slot;
+	struct bell_address data = { .key = 7 }, room = { .key = 8 };
+	int data_bell = bell_create(data.key, &data.port), room_bell = bell_create(room.key, &room.port), read_only;
+	char path[64];
+
+	open_both(&both);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", both.fd);
+	read_only = open(path, O_RDONLY | O_CLOEXEC);
+	assert_int_equal(stats_attach_to_ask(&asker, read_only), -EACCES);
+	close(read_only);
+	assert_int_equal(stats_attach_to_ask(&asker, both.fd), 0);
+	assert_non_null(stats_slot_open(&both.writer, 2, &some_identity));
+	slot = stats_slot_open(&both.writer, 3, &some_identity);
+	assert_int_equal(peer_read_u32(&both.writer.header->any_off), 0);
+
+	stats_ask_one(&asker, 3, true);
+	assert_true(peer_read_u32(&both.writer.header->any_off) && !stats_all_off(&both.view));
+	assert_true(stats_read(&both.view, 3, &seen) && seen.off);
+	assert_true(stats_read(&both.view, 2, &seen) && !seen.off);
+	stats_ask_all(&asker, true);
+	assert_true(peer_read_u32(&both.writer.header->any_off) && stats_all_off(&both.view));
+	assert_true(stats_read(&both.view, 3, &seen) && !seen.off);
+	stats_ask_one(&asker, 3, false);
+	assert_int_not_equal(peer_read_u32(&both.writer.header->any_off), 0);
+	stats_ask_all(&asker, false);
+	assert_int_equal(peer_read_u32(&both.writer.header->any_off), 0);
+
+	/* Another connection in the slot was not asked. */
+	stats_ask_one(&asker, 3, true);
+	stats_slot_open(&both.writer, 3, &some_identity);
+	assert_true(stats_read(&both.view, 3, &seen) && !seen.off);
+
+	assert_int_equal(stats_ring(&asker, 3), 0);
+	assert_int_equal(bell_drain(data_bell) + bell_drain(room_bell), 0);
+	stats_set(slot, data_key, data.key);
+	stats_set(slot, data_port, data.port);
+	stats_set(slot, room_key, room.key);
+	stats_set(slot, room_port, room.port);
+	assert_int_equal(stats_ring(&asker, 3), 0);
+	assert_int_equal(bell_drain(data_bell), 1);
+	assert_int_equal(bell_drain(room_bell), 1);
+	close(data_bell);
+	close(room_bell);
+	stats_detach(&asker);
 	close_both(&both);
 }
 
@@ -327,6 +380,7 @@ int main(void)
 		cmocka_unit_test(a_reader_sees_the_process),
 		cmocka_unit_test(a_reader_finds_it_by_its_link),
 		cmocka_unit_test(a_slot_is_seen_while_it_is_open),
+		cmocka_unit_test(who_may_open_it_may_ask),
 		cmocka_unit_test(a_missing_slot_or_segment_costs_nothing),
 		cmocka_unit_test(words_exist_for_every_reason_and_road),
 		cmocka_unit_test(a_reader_refuses_a_damaged_header),
