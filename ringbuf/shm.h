@@ -3,6 +3,8 @@
 #ifndef RINGWAY_RINGBUF_SHM_H
 #define RINGWAY_RINGBUF_SHM_H
 
+#include <string.h>
+
 #include "ringbuf/transport.h"
 
 extern const struct transport_ops shm_transport;
@@ -18,6 +20,13 @@ static inline void shm_move_bells(struct ring_link *link, int rx_fd, int tx_fd)
 {
 	link->rx.bells.bell_fd = rx_fd;
 	link->tx.bells.bell_fd = tx_fd;
+}
+
+/* As one that was never made. */
+static inline void shm_blank(struct ring_link *link)
+{
+	memset(link, 0, sizeof(*link));
+	shm_move_bells(link, -1, -1);
 }
 
 #endif

@@ -106,11 +106,12 @@ void conn_unlock_both(struct conn *c)
 	lane_unlock(&c->tx.lock);
 }
 
-/* A reason says why a connection is on TCP. One of which both lanes have left it has none, whatever was asked of it since. */
+/* A reason says why a connection is on TCP. One of which both lanes have left it, and are not on their way back, has none, whatever was asked of it since. */
 static void note_pin(struct conn *c, enum reason why)
 {
-	if (c->switches < 2)
+	if (load_relaxed(&c->switches) - c->switches_before < 2 || load_relaxed(&c->passing))
 		store_relaxed(&c->reason, (uint8_t)why);
+	store_relaxed(&c->passing, 0);
 	store_relaxed(&c->pinned, 1);
 }
 
@@ -118,7 +119,7 @@ bool conn_pin_locked(struct conn *c, enum reason why)
 {
 	bool tx, rx;
 
-	if (!load_relaxed(&c->pinned)) {
+	if (!load_relaxed(&c->pinned) || load_relaxed(&c->passing)) {
 		note_pin(c, why);
 		c->nego.due_calls = NEGO_NEVER;
 		c->nego.due_bytes = NEGO_NEVER;
@@ -255,20 +256,34 @@ void conn_release_kept(struct conn *c, int fd)
 	let_go(c);
 }
 
+struct conn_bytes conn_bytes_so_far(const struct conn *conn)
+{
+	struct conn *c = (struct conn *)conn;
+	struct conn_bytes b = {
+		.tcp_tx = load_relaxed(&c->tx.tcp_bytes) - load_relaxed(&c->own_bytes[0]),
+		.tcp_rx = load_relaxed(&c->rx.tcp_bytes) - load_relaxed(&c->own_bytes[1]),
+		.ring_tx = load_relaxed(&c->ring_before[0]),
+		.ring_rx = load_relaxed(&c->ring_before[1]),
+	};
+
+	if (conn_is_linked(c)) {
+		b.ring_tx += load_unlocked(&c->link.tx.tail_pos);
+		b.ring_rx += load_unlocked(&c->link.rx.head_pos);
+	}
+	return b;
+}
+
 /* What of its bytes no process has told yet; the reason it is on TCP, once, when its last holder goes. */
 void conn_tell_summary(struct conn *c, bool last)
 {
-	uint64_t now[4] = { load_relaxed(&c->tx.tcp_bytes), load_relaxed(&c->rx.tcp_bytes), 0, 0 };
+	struct conn_bytes bytes = conn_bytes_so_far(c);
+	uint64_t now[4] = { bytes.tcp_tx, bytes.tcp_rx, bytes.ring_tx, bytes.ring_rx };
 	bool opener = c->opener == family_me;
 	uint64_t delta[4], all = 0;
 
 	/* A child that holds what it does not use has nothing to tell: whoever is left will. */
 	if (!opener && !last)
 		return;
-	if (load_relaxed(&c->linked)) {
-		now[2] = c->link.tx.tail_pos;
-		now[3] = c->link.rx.head_pos;
-	}
 	for (int i = 0; i < 4; i++) {
 		delta[i] = now[i] - exchange(&c->told[i], now[i]);
 		all |= delta[i];
@@ -277,7 +292,7 @@ void conn_tell_summary(struct conn *c, bool last)
 		summary_add_connection();
 	summary_add_bytes(delta[0], delta[1], delta[2], delta[3]);
 	conn_far_tell(c);
-	if (last && !c->reason_told && (!c->switches || load_relaxed(&c->reason) != REASON_NONE)) {
+	if (last && !c->reason_told && (!load_relaxed(&c->switches) || load_relaxed(&c->reason) != REASON_NONE)) {
 		uint8_t reason = load_relaxed(&c->reason);
 
 		c->reason_told = 1;

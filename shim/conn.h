@@ -75,7 +75,8 @@ struct lane_tx {
 	_Atomic int64_t probe_at;	/* when the next is due, see conn_probe.h; 0: nobody waits */
 	_Atomic int64_t stalled_at;	/* since when the peer has taken nothing of a full ring; 0: not known, or not so */
 	_Atomic uint64_t stalled_pos;	/* up to where it had taken by then */
-	uint64_t resent_pos;	/* once the lane has left the ring: the next byte of it for TCP */
+	uint64_t left_pos;	/* once the lane has left the ring: the first byte of it for TCP */
+	uint64_t resent_pos;	/* ... the next one */
 	uint64_t given_done;	/* of what the receiver has given back */
 	uint32_t frames;	/* whole ones in the stream */
 	/* What is being written into the socket by who has the move lock, for a relative that finds it dead. */
@@ -139,7 +140,9 @@ struct conn {
 	int64_t dead_send_at;		/* the first send after its death; tx lock */
 	_Atomic uint8_t shared;		/* more than one process has held it: locks and counts are atomic from now on */
 	_Atomic uint8_t reason;		/* enum reason: why it is on TCP; REASON_NONE while nothing speaks against a ring */
-	_Atomic uint8_t pinned;		/* reason is final */
+	_Atomic uint8_t pinned;		/* reason is final, but for `passing` */
+	_Atomic uint8_t passing;	/* pinned until the link is given up: another may follow */
+	_Atomic uint8_t asked_back;	/* this end wants both lanes back */
 	_Atomic uint8_t returned;	/* both lanes are back on TCP, and whoever has the descriptor may use it */
 	_Atomic uint8_t have_addr;
 	_Atomic uint8_t have_options;	/* conn_read_options() was here */
@@ -169,9 +172,14 @@ struct conn {
 	_Atomic uint64_t told[4];	/* tcp_tx, tcp_rx, ring_tx, ring_rx bytes already in some process's summary */
 	struct linger linger;		/* the program's SO_LINGER, while linger_ours */
 	uint8_t linger_ours;		/* conn_end_lanes() has set another, so that the kernel resets */
-	uint32_t switches;		/* lanes that have left TCP */
+	_Atomic uint32_t switches;	/* SWITCH frames so far, of both lanes: the epoch */
+	uint32_t switches_before;	/* ... when the link was given up last */
+	_Atomic uint32_t retreats;	/* how often both lanes came back */
+	_Atomic uint64_t own_bytes[2];	/* tx, rx: of tcp_bytes not the program's, but frames, and what was sent twice */
+	_Atomic uint64_t ring_before[2];	/* tx, rx: bytes of rings that were given up */
+	uint8_t parted;			/* `link` is what is left of one that was given up */
 	uint8_t reason_told;
-	_Atomic uint8_t stats_told;	/* switches * 2 + pinned, when the statistics were last stored */
+	_Atomic uint8_t stats_told;	/* conn_stats_mark(), when the statistics were last stored */
 };
 
 /* ---- set-up and records (conn.c) --------------------------------------------------------------------------------- */
@@ -261,6 +269,9 @@ int conn_lock_both(struct conn *c);
  */
 void conn_linked(struct conn *c, const uint64_t nonce[2], const uint64_t peer_nonce[2]);
 
+/* The opposite, both locks held: what was sought was not found, and may be sought again. */
+void conn_unseek(struct conn *c);
+
 /* From now on blocking calls sleep in poll, with nego_wait_fd() among the descriptors, rather than inside recv(). */
 void conn_seek(struct conn *c);
 
@@ -288,13 +299,18 @@ int conn_outq(struct conn *c, int fd);
 void conn_tell_stats(struct conn *c, int fd);
 /* Only if it has one: before a sleep, so that what is seen of a process at rest is true. */
 void conn_refresh_stats(const struct conn *c);
+static inline uint8_t conn_stats_mark(const struct conn *c)
+{
+	struct conn *m = (struct conn *)c;
+
+	return (uint8_t)((load_relaxed(&m->switches) + load_relaxed(&m->retreats)) * 2 + load_relaxed(&m->pinned));
+}
 /* After a call: every CONN_TELL_EVERY calls, and when a lane has changed roads or the reason is settled. */
 static inline bool conn_stats_due(const struct conn *c, uint64_t calls)
 {
 	struct conn *m = (struct conn *)c;
 
-	return calls % CONN_TELL_EVERY == 0 ||
-	       load_relaxed(&m->stats_told) != (uint8_t)(c->switches * 2 + load_relaxed(&m->pinned));
+	return calls % CONN_TELL_EVERY == 0 || load_relaxed(&m->stats_told) != conn_stats_mark(c);
 }
 
 /* ---- uses (conn_use.c) --------------------------------------------------------------------------------------------- */
@@ -319,6 +335,12 @@ static inline bool conn_is_linked(const struct conn *c)
 {
 	return load_acquire(&((struct conn *)c)->linked) != 0;
 }
+
+/* Bytes of the program, of both lanes, by either road, over all links. Hints unless the locks are held. */
+struct conn_bytes {
+	uint64_t tcp_tx, tcp_rx, ring_tx, ring_rx;
+};
+struct conn_bytes conn_bytes_so_far(const struct conn *c);
 
 static inline bool conn_rx_on_ring(const struct conn *c)
 {

@@ -168,6 +168,7 @@ void conn_lied(struct conn *c, int fd, enum reason why)
 {
 	log_warn("connection %u: the peer broke the protocol (%s)", c->index, reason_word(why));
 	store_relaxed(&c->reason, (uint8_t)why);
+	store_relaxed(&c->passing, 0);
 	store_relaxed(&c->pinned, 1);
 	store_relaxed(&c->rx.dead, 1);
 	/* A lane of the peer's that is on TCP must not take it for an end. */

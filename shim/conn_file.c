@@ -138,7 +138,7 @@ static int await_room(struct conn *c, int fd, int64_t deadline)
 	if (!conn_hold(c, fd))
 		return -EBADF;
 	UNWOUND_BEGIN(drop, c);
-	r = wait_lane(c, fd, WAIT_TX, deadline, NULL);
+	r = wait_lane(c, fd, WAIT_TX, deadline, NULL, true);
 	UNWOUND_END();
 	if (fdtab_get(fd) != c)
 		r = -EBADF;

@@ -17,6 +17,7 @@
 #include "shim/conn_probe.h"
 #include "shim/log.h"
 #include "shim/ready.h"
+#include "shim/renew.h"
 #include "shim/retreat.h"
 #include "shim/switch.h"
 #include "shim/wait.h"
@@ -30,6 +31,14 @@ void conn_seek(struct conn *c)
 		conn_tx_set(c, TX_SEEK);
 	if (load_relaxed(&c->rx.state) == RX_TCP)
 		conn_rx_set(c, RX_SEEK);
+}
+
+void conn_unseek(struct conn *c)
+{
+	if (load_relaxed(&c->tx.state) == TX_SEEK)
+		conn_tx_set(c, TX_TCP);
+	if (load_relaxed(&c->rx.state) == RX_SEEK && !c->rx.stash_len)
+		conn_rx_set(c, RX_TCP);
 }
 
 void conn_linked(struct conn *c, const uint64_t nonce[2], const uint64_t peer_nonce[2])
@@ -333,6 +342,8 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 	if (unlikely(conn_pump_look(c) == -ESRCH))
 		return ready | POLLERR | POLLHUP | (want & (READ_EVENTS | WRITE_EVENTS | POLLRDHUP));
 	retreat_serve(c, fd);
+	if (unlikely(renew_wanted(c) != REASON_NONE))
+		renew_take_back(c, fd);
 	returning = is_returning(c);
 	if (conn_is_stalled(c))
 		conn_probe_if_due(c, fd);
@@ -410,6 +421,8 @@ bool conn_arm(struct conn *c, short want)
 	if (!conn_is_linked(c))
 		return false;
 	conn_refresh_stats(c);
+	if (unlikely(renew_wanted(c) != REASON_NONE))
+		return true;
 	conn_give_back(c);
 	conn_pump(c, VERBS_ARM);
 	if (rx && (conn_rx_on_ring(c) ? ring_rx_sleep_begin(&c->link.rx)
@@ -430,6 +443,8 @@ bool conn_arm_edge(struct conn *c, short want, uint64_t rx_edge, uint64_t tx_edg
 	if (!conn_is_linked(c))
 		return false;
 	conn_refresh_stats(c);
+	if (unlikely(renew_wanted(c) != REASON_NONE))
+		return true;
 	conn_give_back(c);
 	conn_pump(c, VERBS_ARM);
 	if (rx && ring_rx_sleep_begin_past(&c->link.rx, ring_rx_published(&c->link.rx)))

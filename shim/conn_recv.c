@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "ringbuf/ring_short.h"
@@ -22,6 +23,7 @@
 #include "shim/fdtab.h"
 #include "shim/plain.h"
 #include "shim/ready.h"
+#include "shim/renew.h"
 #include "shim/retreat.h"
 #include "shim/switch.h"
 #include "shim/wait.h"
@@ -253,7 +255,7 @@ static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags,
 			conn_take_rx_attention(c);
 		if (s == RX_SEEK || s == RX_ACKED)
 			switch_acknowledge(c, fd);
-		if (s == RX_SEEK && load_relaxed(&c->pinned) && !load_relaxed(&c->rx.pending_errno))
+		if (s == RX_SEEK && load_relaxed(&c->pinned) && !load_relaxed(&c->passing) && !load_relaxed(&c->rx.pending_errno))
 			switch_stay_rx(c);
 	}
 	for (;;) {
@@ -339,6 +341,20 @@ static bool stops_behind_ring(struct conn *c, int fd)
 	return at_mark(fd);
 }
 
+/*
+ * An error, and no bytes before it, lies in the socket of a connection without a link: of a call that has bytes to tell the kernel keeps it, and shows it to
+ * poll, as nobody else does here.
+ */
+static bool leaves_error(struct conn *c, int fd)
+{
+	struct pollfd p = { .fd = fd };
+	struct timespec now = { 0 };
+	int kernel = 0;
+
+	return !conn_is_linked(c) && sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0 && p.revents & POLLERR &&
+	       sys_call3(SYS_ioctl, fd, SIOCINQ, &kernel) == 0 && !kernel;
+}
+
 ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr, int flags, struct msghdr *m)
 {
 	struct iov_walk w;
@@ -399,7 +415,7 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 			conn_call_sleeps(c, &sleep);
 		lane_unlock(&c->rx.lock);
 		if (n == -EAGAIN && load_relaxed(&c->linked))
-			retreat_serve(c, fd);
+			renew_serve(c, fd);
 		after_call(c, fd);
 		if (!wait)
 			break;
@@ -412,7 +428,7 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 			n = 0;
 			break;
 		}
-		if (n < 0 || (done && (n == WAIT_HANDLED || conn_call_is_due(&sleep))))
+		if (n < 0 || (done && (n == WAIT_HANDLED || conn_call_is_due(&sleep) || leaves_error(c, fd))))
 			break;
 	}
 	/* Bytes first; an error that a later step met is the next call's. */

@@ -20,6 +20,7 @@
 #include "shim/fdtab.h"
 #include "shim/plain.h"
 #include "shim/ready.h"
+#include "shim/renew.h"
 #include "shim/retreat.h"
 #include "shim/switch.h"
 #include "shim/wait.h"
@@ -127,6 +128,8 @@ int conn_ring_check(struct conn *c, int fd)
 		if (unlikely(err))
 			return err;
 	}
+	if (unlikely(renew_leaves(c)) && retreat_leave(c, fd))
+		return 0;
 	if (load_relaxed(&c->tx.state) == TX_RING)
 		check_health(c, fd);
 	if (conn_is_stalled(c))
@@ -239,7 +242,7 @@ static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags,
 		if (!load_relaxed(&c->linked))
 			break;
 		conn_take_tx_attention_locked(c, fd);
-		if (load_relaxed(&c->tx.state) == TX_SEEK && load_relaxed(&c->pinned))
+		if (load_relaxed(&c->tx.state) == TX_SEEK && load_relaxed(&c->pinned) && !load_relaxed(&c->passing))
 			switch_stay_tx(c);
 		if (!w->left && load_relaxed(&c->tx.state) != TX_FRAMING)
 			break;
@@ -289,8 +292,10 @@ static void leave_for_urgent(struct conn *c, int fd)
 {
 	if (conn_is_far(c) || conn_lock_tx(c) < 0)
 		return;
-	if (fdtab_get(fd) == c && load_relaxed(&c->tx.state) == TX_RING)
-		retreat_leave(c, fd);
+	if (fdtab_get(fd) == c && load_relaxed(&c->tx.state) == TX_RING && retreat_leave(c, fd) && !load_relaxed(&c->pinned)) {
+		store_relaxed(&c->reason, (uint8_t)REASON_OOB);
+		store_relaxed(&c->pinned, 1);
+	}
 	lane_unlock(&c->tx.lock);
 }
 
@@ -359,7 +364,7 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 			conn_call_sleeps(c, &sleep);
 		lane_unlock(&c->tx.lock);
 		if (n == -EAGAIN && load_relaxed(&c->linked))
-			retreat_serve(c, fd);
+			renew_serve(c, fd);
 		after_call(c, fd);
 		if (n > 0 && w.left)
 			continue;

@@ -18,13 +18,28 @@
 #include "shim/signals.h"
 #include "shim/wait.h"
 
+/*
+ * A call that sleeps keeps its use to its end, but has none of a link that was given up meanwhile: it *passes*. Uses, those of them that have passed, and the era in which they
+ * did (which ends with the next link) are one word, so that a count is of one moment.
+ */
+#define USE UINT64_C(1)
+#define PASSED (UINT64_C(1) << 24)
+#define ERA (UINT64_C(1) << 48)
+
 struct use {
-	_Atomic uint32_t nr;
+	_Atomic uint64_t nr;
 	_Atomic uint32_t closing;
 	_Atomic uint32_t flushed;	/* the end of the process has been announced */
 	_Atomic uint32_t sleepers;	/* data calls that have slept and are not over */
 	_Atomic uint32_t kept;		/* 1 + the hidden descriptor that they have instead of the closed one */
+	_Atomic uint32_t leaving;	/* the link was given up, and is still there: a state, above it how many were */
+	struct segment segment;		/* of that one, with its bells */
+	int bells[2];
 };
+
+enum { LEAVING_NOT, LEAVING_SOON, LEAVING, LEAVING_NOW, LEAVING_STATE = 3, LEAVING_NEXT = 4 };
+
+static _Atomic uint32_t nr_leaving;
 
 static _Atomic uint32_t nr_kept;
 
@@ -78,9 +93,20 @@ static void close_kept(uint32_t index, int fd)
 	own_fd_close(fd);
 }
 
+static void close_link(struct use *u)
+{
+	own_fd_close(u->bells[0]);
+	own_fd_close(u->bells[1]);
+	segment_close(&u->segment);
+}
+
 void conn_use_fork_child(void)
 {
 	for_each_kept(close_kept);
+	for (uint32_t i = 0; load_relaxed(&nr_leaving) && i < CONN_MAX; i++)
+		if ((load_relaxed(&uses[i].leaving) & LEAVING_STATE) == LEAVING)
+			close_link(&uses[i]);
+	store_relaxed(&nr_leaving, 0);
 	store_relaxed(&nr_kept, 0);
 	sys_call3(SYS_madvise, uses, sizeof(struct use) * CONN_MAX, MADV_DONTNEED);
 }
@@ -93,6 +119,26 @@ bool conn_use_flush(struct conn *c)
 bool conn_use_unflush(struct conn *c)
 {
 	return exchange(&uses[c->index].flushed, 0) == 1;
+}
+
+bool conn_use_is_leaving(const struct conn *c)
+{
+	return (load_acquire(&uses[c->index].leaving) & LEAVING_STATE) != LEAVING_NOT;
+}
+
+/*
+ * What was given up, once nobody from before uses it: that of which `leaving` has spoken, not another one that may have been since. The record is not touched: it may be
+ * another connection's by now.
+ */
+static void take_down_left(struct use *u, uint32_t leaving)
+{
+	uint32_t number = leaving & ~(uint32_t)LEAVING_STATE;
+
+	if (!compare_exchange(&u->leaving, &leaving, number | LEAVING_NOW))
+		return;
+	close_link(u);
+	fetch_sub(&nr_leaving, 1);
+	store_release(&u->leaving, number | LEAVING_NOT);
 }
 
 /* The link in this process: relatives keep theirs, and the record still has the values for them. */
@@ -110,15 +156,96 @@ static void take_down(struct conn *c)
 	conn_unmap(c);
 }
 
+static uint32_t nr_uses(uint64_t word)
+{
+	return (uint32_t)(word & (PASSED - 1));
+}
+
+static uint32_t nr_passed(uint64_t word)
+{
+	return (uint32_t)(word / PASSED & (PASSED - 1));
+}
+
+/* Never 0. */
+static uint32_t era_of(uint64_t word)
+{
+	return (uint32_t)(word / ERA) + 1;
+}
+
+/*
+ * Some use has gone. Another may have begun before the link was left, or the record closed, and after the last count: so the count comes behind the look at
+ * that, by when no new one can matter.
+ */
+static void settle(struct conn *c)
+{
+	struct use *u = &uses[c->index];
+	uint32_t leaving = load_acquire(&u->leaving);
+	uint64_t word;
+
+	if (unlikely((leaving & LEAVING_STATE) == LEAVING)) {
+		word = load_acquire(&u->nr);
+		if (nr_uses(word) == nr_passed(word))
+			take_down_left(u, leaving);
+	}
+	if (unlikely(load_acquire(&u->closing)) && nr_uses(load_acquire(&u->nr)) == 0 && exchange(&u->closing, 0))
+		take_down(c);
+}
+
+/* Under a lane's lock: it has seen that the link is given up, or will. */
+static void pass(struct conn *c, struct conn_sleep *s)
+{
+	struct use *u = &uses[c->index];
+	uint64_t word = load_relaxed(&u->nr);
+
+	if (s->passed == era_of(word))
+		return;
+	while (!compare_exchange(&u->nr, &word, word + PASSED))
+		;
+	/* The era cannot end meanwhile: who ends it has both locks. */
+	s->passed = era_of(word);
+	settle(c);
+}
+
+bool conn_use_parts(struct conn *c)
+{
+	uint32_t leaving = load_acquire(&uses[c->index].leaving);
+
+	/* Who finds no link from now on knows that one is still there. */
+	return (leaving & LEAVING_STATE) == LEAVING_NOT &&
+	       compare_exchange(&uses[c->index].leaving, &leaving, leaving + LEAVING_NEXT + LEAVING_SOON);
+}
+
+void conn_use_part(struct conn *c)
+{
+	struct use *u = &uses[c->index];
+
+	u->segment = c->link.segment;
+	u->bells[0] = c->link.rx.bells.bell_fd;
+	u->bells[1] = c->link.tx.bells.bell_fd;
+	fetch_add(&nr_leaving, 1);
+	/* Pairs with conn_hold() and conn_drop(): who is not counted here finds the connection without a link, and who is sees this when it goes. */
+	fetch_add(&u->leaving, LEAVING - LEAVING_SOON);
+	settle(c);
+}
+
+void conn_use_renew(struct conn *c)
+{
+	struct use *u = &uses[c->index];
+	uint64_t word = load_relaxed(&u->nr);
+
+	while (!compare_exchange(&u->nr, &word, (word & ~(ERA - 1)) + ERA + nr_uses(word)))
+		;
+}
+
 void conn_hold_locked(struct conn *c)
 {
-	fetch_add(&uses[c->index].nr, 1);
+	fetch_add(&uses[c->index].nr, USE);
 }
 
 bool conn_hold(struct conn *c, int fd)
 {
 	/* Pairs with conn_use_close(), which runs after the fd table has forgotten the number. */
-	fetch_add(&uses[c->index].nr, 1);
+	fetch_add(&uses[c->index].nr, USE);
 	if (likely(fdtab_get(fd) == c))
 		return true;
 	conn_drop(c);
@@ -127,10 +254,20 @@ bool conn_hold(struct conn *c, int fd)
 
 void conn_drop(struct conn *c)
 {
-	struct use *u = &uses[c->index];
+	uint64_t word = fetch_sub(&uses[c->index].nr, USE) - USE;
 
-	if (fetch_sub(&u->nr, 1) == 1 && unlikely(load_acquire(&u->closing)) && exchange(&u->closing, 0))
-		take_down(c);
+	if (nr_uses(word) == nr_passed(word))
+		settle(c);
+}
+
+static void drop_passed(struct conn *c, uint32_t era)
+{
+	struct use *u = &uses[c->index];
+	uint64_t word = load_relaxed(&u->nr);
+
+	while (!compare_exchange(&u->nr, &word, word - USE - (era_of(word) == era ? PASSED : 0)))
+		;
+	settle(c);
 }
 
 void conn_use_close(struct conn *c)
@@ -138,8 +275,7 @@ void conn_use_close(struct conn *c)
 	struct use *u = &uses[c->index];
 
 	exchange(&u->closing, 1);
-	if (load_acquire(&u->nr) == 0 && exchange(&u->closing, 0))
-		take_down(c);
+	settle(c);
 }
 
 /* ---- calls that sleep ---------------------------------------------------------------------------------------------- */
@@ -153,7 +289,7 @@ static int take_kept(struct use *u)
 	return fd;
 }
 
-static void sleeper_gone(struct conn *c)
+static void sleeper_gone(struct conn *c, uint32_t passed)
 {
 	struct use *u = &uses[c->index];
 
@@ -165,7 +301,10 @@ static void sleeper_gone(struct conn *c)
 			own_fd_close(fd);
 		}
 	}
-	conn_drop(c);
+	if (likely(!passed))
+		conn_drop(c);
+	else
+		drop_passed(c, passed);
 }
 
 /* It has ended, or never will: cancelled, or jumped out of by a signal handler. */
@@ -176,7 +315,7 @@ static void sleep_over(void *arg)
 
 	s->slept = NULL;
 	if (c)
-		sleeper_gone(c);
+		sleeper_gone(c, s->passed);
 }
 
 static void sleep_unwound(void *arg)
@@ -191,13 +330,19 @@ void conn_call_sleeps(struct conn *c, struct conn_sleep *s)
 {
 	struct signals_held held;
 
-	if (s->slept)
+	if (s->slept) {
+		if (unlikely(conn_use_is_leaving(c)))
+			pass(c, s);
 		return;
+	}
 	signals_hold(&held);
+	s->passed = 0;
 	_pthread_cleanup_push(&s->unwound, sleep_unwound, s);
 	conn_hold_locked(c);
 	fetch_add(&uses[c->index].sleepers, 1);
 	s->slept = c;
+	if (unlikely(conn_use_is_leaving(c)))
+		pass(c, s);
 	signals_release(&held);
 	if (signals_count_between())
 		signals_hold_now(&s->between);
@@ -208,10 +353,15 @@ bool conn_call_has(const struct conn *c, int fd)
 	return likely(fdtab_get(fd) == c) || load_acquire(&uses[c->index].kept) == (uint32_t)fd + 1;
 }
 
+static bool has_passed(const struct conn *c, const struct conn_sleep *s)
+{
+	return unlikely(s->passed) && s->passed == era_of(load_relaxed(&uses[c->index].nr));
+}
+
 int conn_call_waits(struct conn *c, struct conn_sleep *s, int *fd, int what, bool briefly, int64_t deadline_ns)
 {
 	const struct signals_held *held = s->between.held ? &s->between : NULL;
-	int r = briefly ? wait_briefly(c, *fd, deadline_ns, held) : wait_lane(c, *fd, (enum wait_for)what, deadline_ns, held);
+	int r = briefly ? wait_briefly(c, *fd, deadline_ns, held) : wait_lane(c, *fd, (enum wait_for)what, deadline_ns, held, has_passed(c, s));
 
 	/* It may still have to run. */
 	if (r == WAIT_HANDLED && held) {

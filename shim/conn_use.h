@@ -34,6 +34,7 @@ bool conn_use_unflush(struct conn *c);
  */
 struct conn_sleep {
 	struct conn *slept;	/* counted among its sleepers; NULL: not yet, or not any more */
+	uint32_t passed;	/* the era in which it has no use of the link, see conn_use.c; 0: it has one */
 	struct _pthread_cleanup_buffer unwound;	/* from then on until conn_call_ends() */
 	struct signals_held between;	/* signals that come between two sleeps */
 };
@@ -60,6 +61,17 @@ bool conn_use_keep(struct conn *c, int fd);
 void conn_release_kept(struct conn *c, int fd);
 /* The process ends, with calls asleep: what conn_exit_flush() does, for the connections that only they hold. */
 void conn_use_flush_kept(void);
+
+/*
+ * The link is given up, both lanes locked, `linked` is 0: nobody who holds the connection from now on looks at it, and it is taken down with the last use from
+ * before. Around the change of `linked`: the first says false, and nothing has changed, if the one before it is not down yet.
+ */
+bool conn_use_parts(struct conn *c);
+void conn_use_part(struct conn *c);
+/* Not down yet? */
+bool conn_use_is_leaving(const struct conn *c);
+/* It is down, and another may come, both lanes locked: who slept through all of it is a user again. */
+void conn_use_renew(struct conn *c);
 
 /* The process's hold ends: at once, or with the last use. */
 void conn_use_close(struct conn *c);

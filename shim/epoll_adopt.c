@@ -49,7 +49,16 @@ static int adopt(struct epoll_reg *r, int fd)
 
 static int disown(struct epoll_reg *r, int fd)
 {
+	if (r->state == REG_PARKED) {
+		reg_remove(r, true);
+		return 0;
+	}
 	reg_disown(r);
+	/* One that stays has no link to be armed on, or polled for. */
+	if (r->state == REG_ADOPTED) {
+		reg_disarm(r);
+		reg_cool(r);
+	}
 	return 0;
 }
 
@@ -80,11 +89,15 @@ int ready_adopt(struct conn *c)
 }
 
 /* Whom it cannot reach now goes home at the next look of its set. */
-void ready_disown(struct conn *c)
+int ready_disown(struct conn *c)
 {
+	int err;
+
 	pool_set_adopted(c, false);
-	if (each(c, disown, -1))
+	err = each(c, disown, -1);
+	if (err)
 		ready_changed(c);
+	return err;
 }
 
 static _Atomic uint32_t everything_changed;

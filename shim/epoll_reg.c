@@ -11,6 +11,7 @@
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
 #include "shim/ready.h"
+#include "shim/renew.h"
 #include "ringbuf/sys.h"
 #include "shim/wait.h"
 
@@ -341,6 +342,9 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 		conn_give_back(c);
 	if (asked)
 		r->kernel_mask = mask & kernel & KERNEL_KEEPS;
+	/* Its link can be given up, which needs this set. */
+	if (renew_is_due(c) && r->set->nr_pokes < EPOLL_POKES)
+		r->set->pokes[r->set->nr_pokes++] = c;
 	conn_drop(c);
 	if (r->fired)
 		return 0;

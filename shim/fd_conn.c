@@ -7,7 +7,9 @@
 
 #include "ringbuf/sys.h"
 #include "shim/epoll.h"
+#include "shim/nego.h"
 #include "shim/ready.h"
+#include "shim/renew.h"
 #include "shim/retreat.h"
 #include "shim/stats_slots.h"
 
@@ -231,6 +233,8 @@ static bool pin_and(int fd, enum reason why, bool (*retreat)(struct conn *c, int
 	on_tcp = conn_pin(c, why);
 	if (conn_is_linked(c))
 		on_tcp = retreat(c, fd, why);
+	if (renew_is_due(c))
+		nego_poke(c, fd);
 	conn_drop(c);
 	return on_tcp;
 }

@@ -21,6 +21,7 @@
 #include "shim/nego_remote.h"
 #include "shim/nego_row.h"
 #include "shim/options.h"
+#include "shim/renew.h"
 #include "shim/sandbox.h"
 #include "shim/unseen.h"
 
@@ -30,6 +31,8 @@ enum {
 	REMOTE_STEPS = NEAR_STEPS + 3, /* no farther apart while rdma_cm has something under way: it takes several to go through */
 	SPINS_DRY = 4,		/* failed calls in a row that only one who spins makes */
 	MOST_UNPROVEN = 64,
+	AGAIN_CALLS = 1024,	/* between two offers of a connection that has been on rings */
+	MAX_AGAIN = 6,
 	STEPS_OF_PATIENCE = 16, /* steps far apart that use up the patience with a peer on another host */
 };
 
@@ -136,6 +139,10 @@ static enum nego_outcome step(struct conn *c, int fd, enum reason *why)
 		*why = REASON_ROLE_UNKNOWN;
 		return NEGO_FAILED;
 	}
+	if (renew_is_off(c)) {
+		*why = REASON_OFF;
+		return NEGO_OFF;
+	}
 	if (sandbox_why() != REASON_NONE) {
 		*why = sandbox_why();
 		return NEGO_FAILED;
@@ -159,6 +166,34 @@ static enum nego_outcome step(struct conn *c, int fd, enum reason *why)
 	return nego_remote_step(c, fd, &t, why);
 }
 
+/* What was under way is over, and the program has its plain calls until the next step. */
+static void set_aside(struct conn *c, enum reason why)
+{
+	nego_row_drop(c);
+	c->nego.phase = NEGO_IDLE;
+	store_relaxed(&c->reason, (uint8_t)why);
+	conn_unseek(c);
+}
+
+/*
+ * Nobody was found by an end of a connection that has been on rings: the peer runs Ringway, and may only be off, asleep or draining. The acceptor, for whom an attempt
+ * is one refused connect(), comes by often; the connector, for whom it is a listener and slow calls, seldom, but then for longer than that.
+ */
+static void try_again(struct conn *c)
+{
+	struct nego_part *np = &c->nego;
+
+	set_aside(c, REASON_RETREAT);
+	if (c->role == CONN_ACCEPTED) {
+		np->attempts = NEAR_STEPS + MAX_SHIFT;
+		due_after(c, np->attempts);
+		return;
+	}
+	np->attempts = 0;
+	np->due_calls = calls_of(c) + ((uint64_t)AGAIN_CALLS << (np->again < MAX_AGAIN ? np->again++ : MAX_AGAIN));
+	np->due_bytes = NEGO_NEVER;
+}
+
 /* What a step came to; both locks are held. True: to be pinned for *why, once they are not. */
 static bool settle(struct conn *c, enum nego_outcome out, enum reason *why)
 {
@@ -172,6 +207,11 @@ static bool settle(struct conn *c, enum nego_outcome out, enum reason *why)
 		return false;
 	case NEGO_FAILED:
 		break;
+	case NEGO_OFF:
+		set_aside(c, *why);
+		np->attempts = 0;
+		due_after(c, NEAR_STEPS + MAX_SHIFT);
+		return false;
 	case NEGO_SOON:
 	case NEGO_LATER:
 		if (!spent(np)) {
@@ -183,6 +223,10 @@ static bool settle(struct conn *c, enum nego_outcome out, enum reason *why)
 			return false;
 		}
 		break;
+	}
+	if (out != NEGO_FAILED && load_relaxed(&c->switches) && !np->remote) {
+		try_again(c);
+		return false;
 	}
 	nego_remote_over(c, *why);
 	nego_row_drop(c);
@@ -240,14 +284,54 @@ void nego_came_back_dry(struct conn *c)
 		conn_wait_seen(c);
 }
 
+/* From the threshold on, as a new connection. */
+static void begin_anew(struct conn *c)
+{
+	c->nego.phase = NEGO_IDLE;
+	c->nego.attempts = c->nego.dials = c->nego.again = 0;
+	c->nego.due_calls = calls_of(c) + options.after.calls;
+	c->nego.due_bytes = options.after.bytes
+		? load_relaxed(&c->tx.tcp_bytes) + load_relaxed(&c->rx.tcp_bytes) + options.after.bytes : NEGO_NEVER;
+}
+
+/* An attempt has come to its end; if that was a link of which both lanes are back, it has no use any more. */
+static void give_up_link(struct conn *c, int fd)
+{
+	enum renew_part parted = RENEW_NOT_NOW;
+
+	if (!load_relaxed(&c->returned) || !load_relaxed(&c->linked)) {
+		never_due(c, c->nego.phase);
+		fence_full();
+		/* Pairs with retreat_note_returned(): by another thread, just now. */
+		if (load_relaxed(&c->returned) && load_relaxed(&c->linked))
+			nego_look_soon(&c->nego);
+		return;
+	}
+	due_after(c, NEAR_STEPS + MAX_SHIFT);
+	if (load_relaxed(&c->nr_maps) != 1)
+		conn_reap_holders(c);
+	if (conn_trylock_both(c)) {
+		due_after(c, 0);
+		return;
+	}
+	if (load_relaxed(&c->linked) && fdtab_get(fd) == c)
+		parted = renew_part(c);
+	if (parted == RENEW_ANEW)
+		begin_anew(c);
+	else if (parted == RENEW_NEVER)
+		never_due(c, NEGO_OVER);
+	conn_unlock_both(c);
+	conn_tell_stats(c, fd);
+}
+
 void nego_poke(struct conn *c, int fd)
 {
-	enum reason why = REASON_PEER_SILENT;
+	enum reason why = load_relaxed(&c->switches) ? REASON_RETREAT : REASON_PEER_SILENT;
 	struct nego_part *np = &c->nego;
 	bool pin, caged = sandbox_why() != REASON_NONE;
 
 	if (np->phase >= NEGO_AGREED) {
-		never_due(c, np->phase);
+		give_up_link(c, fd);
 		return;
 	}
 	if (conn_count_holders(c) != 1) {
@@ -294,6 +378,11 @@ void nego_poke(struct conn *c, int fd)
 	 */
 	if (np->phase >= NEGO_AGREED || load_relaxed(&c->nr_holders) != 1 || fdtab_get(fd) != c) {
 		conn_unlock_both(c);
+		return;
+	}
+	if (!renew_is_clear(c)) {
+		conn_unlock_both(c);
+		due_after(c, 1);
 		return;
 	}
 	if (load_relaxed(&c->reason) == REASON_SHARED)

@@ -36,6 +36,7 @@ static int hello_send(struct conn *c, struct nego_row *row, const struct nego_tu
 		.tuple = *t,
 		.ring_bytes = row->segment.ring_bytes,
 		.segment_bytes = row->segment.bytes,
+		.epoch = load_relaxed(&c->switches),
 	};
 	uint8_t wire[NEGO_HELLO_SIZE];
 

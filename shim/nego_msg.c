@@ -26,7 +26,8 @@ enum {
 	HELLO_RING = 96,
 	HELLO_SEGMENT = 104,
 	HELLO_READ = 112,
-	HELLO_RESERVED_2 = 120,
+	HELLO_EPOCH = 120,
+	HELLO_RESERVED_2 = 128,
 };
 
 /* From the nonce on, in both messages alike; the read count follows in VERDICT only. */
@@ -101,6 +102,7 @@ void nego_hello_encode(uint8_t out[NEGO_HELLO_SIZE], const struct nego_hello *h)
 	put_self(out + HELLO_NONCE, out + HELLO_READ, &h->self);
 	put_le(out + HELLO_RING, h->ring_bytes, 8);
 	put_le(out + HELLO_SEGMENT, h->segment_bytes, 8);
+	put_le(out + HELLO_EPOCH, h->epoch, 8);
 }
 
 int nego_hello_decode(struct nego_hello *h, const uint8_t *in, size_t len)
@@ -116,6 +118,7 @@ int nego_hello_decode(struct nego_hello *h, const uint8_t *in, size_t len)
 	memcpy(h->tuple.acceptor_addr, in + HELLO_ACCEPTOR_ADDR, 16);
 	h->ring_bytes = get_le(in + HELLO_RING, 8);
 	h->segment_bytes = get_le(in + HELLO_SEGMENT, 8);
+	h->epoch = get_le(in + HELLO_EPOCH, 8);
 	if (h->tuple.family != 4 && h->tuple.family != 6)
 		return -EPROTO;
 	return get_self(&h->self, in + HELLO_NONCE, in + HELLO_READ);

@@ -51,6 +51,7 @@ struct nego_hello {
 	struct nego_self self;
 	uint64_t ring_bytes;
 	uint64_t segment_bytes;
+	uint64_t epoch;
 };
 
 struct nego_verdict_msg {

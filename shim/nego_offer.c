@@ -82,7 +82,8 @@ static enum nego_outcome hello_take(struct conn *c, int fd, struct nego_row *row
 {
 	struct nego_verdict_msg v = { .verdict = NEGO_AGREE };
 	uint8_t wire[NEGO_VERDICT_SIZE];
-	int rc = nego_counts(c, fd, why);
+	/* One that has not counted all of an old link's frames yet, or has counted others. */
+	int rc = h->epoch == load_relaxed(&c->switches) ? nego_counts(c, fd, why) : -EAGAIN;
 
 	if (rc) {
 		answer(link, rc == -EAGAIN ? NEGO_NOT_NOW : NEGO_COUNTS);

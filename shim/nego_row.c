@@ -213,8 +213,7 @@ enum reason nego_reason_of(int err, enum reason otherwise)
 
 void nego_link_blank(struct conn *c)
 {
-	memset(&c->link, 0, sizeof(c->link));
-	shm_move_bells(&c->link, -1, -1);
+	shm_blank(&c->link);
 }
 
 /* Bells do not move later: their numbers stand in a record that forked processes share. */

@@ -51,6 +51,7 @@ enum nego_outcome {
 	NEGO_SOON,	/* something moved, or stood in the way for a moment: at the next call */
 	NEGO_LINKED,	/* conn_linked() was called */
 	NEGO_FAILED,	/* *why says why, for good */
+	NEGO_OFF,	/* not as long as *why lasts; what is under way ends */
 };
 
 /*

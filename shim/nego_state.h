@@ -36,8 +36,15 @@ struct nego_part {
 	uint32_t remote;	/* the peer is on another host, or is to be met as if it were */
 	uint32_t stalled;	/* the last poke found a lane in use: the wait fd is not worth waking for */
 	uint32_t unproven;	/* pokes at which nothing said that the program waits for the connection through us */
+	uint32_t again;		/* attempts that a connection has made in vain since it came back from its last ring */
 	uint32_t dry;		/* calls on TCP in a row that found nothing to take, or no room, while the program spins */
 };
+
+/* There is something for nego_poke() to do though no step is due. */
+static inline void nego_look_soon(struct nego_part *np)
+{
+	np->due_calls = 0;
+}
 
 /* The only thing that a data call on plain TCP pays: two compares. */
 static inline bool nego_due(const struct nego_part *np, uint64_t calls, uint64_t bytes)

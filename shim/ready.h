@@ -26,8 +26,8 @@ struct conn;
  */
 int ready_adopt(struct conn *c);
 
-/* The opposite: the link came to nothing, or both lanes are back on TCP. Registrations return to the kernel. */
-void ready_disown(struct conn *c);
+/* The opposite: the link came to nothing, or both lanes are back on TCP. Registrations return to the kernel. -EAGAIN: not all just now. */
+int ready_disown(struct conn *c);
 
 /*
  * Something may have made the connection readable or writable, or ended it, without a ring of its bells and without an

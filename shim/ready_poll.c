@@ -15,6 +15,7 @@
 #include "shim/fdtab.h"
 #include "shim/nego.h"
 #include "shim/ready_call.h"
+#include "shim/renew.h"
 #include "shim/retreat.h"
 #include "shim/ready_poll.h"
 #include "shim/signals.h"
@@ -116,6 +117,21 @@ static bool numbers_changed(const struct poll_call *p)
 }
 
 /*
+ * A lane may have come back to TCP since the kernel was asked, by another thread, or by the look at another place where the connection stands: then it
+ * was not asked of what it alone knows now.
+ */
+static short ask_of_more(const struct poll_call *p, const struct item *it, short kernel)
+{
+	struct pollfd k = { .fd = p->fds[it->at].fd };
+	struct timespec zero = { 0, 0 };
+
+	k.events = conn_kernel_events(it->conn, p->fds[it->at].events) & ~p->kernel[it->at].events;
+	if (likely(!k.events) || sys_call5(SYS_ppoll, &k, 1, &zero, 0, 0) <= 0)
+		return kernel;
+	return kernel | k.revents;
+}
+
+/*
  * What the program is to be told, given what the kernel said in p->kernel (revents). Returns how many have something.
  */
 static int derive(struct poll_call *p)
@@ -133,6 +149,7 @@ static int derive(struct poll_call *p)
 			continue;
 		it->rx_seen = conn_rx_edge(it->conn);
 		it->tx_seen = conn_tx_edge(it->conn);
+		kernel = ask_of_more(p, it, kernel);
 		mask = conn_ready(it->conn, f->fd, f->events, kernel);
 		f->revents = mask & (f->events | ASK_ALWAYS);
 		it->asserted = kernel & ~f->revents;
@@ -141,6 +158,8 @@ static int derive(struct poll_call *p)
 			it->asserted &= ~(POLLOUT | POLLWRNORM);
 		if (f->events & (POLLOUT | POLLWRNORM))
 			conn_probe_if_due(it->conn, f->fd);
+		if (renew_is_due(it->conn))
+			nego_poke(it->conn, f->fd);
 		conn_drop(it->conn);
 	}
 	for (uint64_t i = 0; i < p->nr_fds; i++) {

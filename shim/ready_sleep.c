@@ -88,6 +88,11 @@ bool poll_arm(struct poll_call *p)
 		short want = POLLIN | (f->events & (POLLOUT | POLLWRNORM) ? POLLOUT : 0);
 
 		it->far_at = 0;
+		/* Its link was given up since the kernel was asked, and of what it alone knows now it was not. */
+		if (unlikely(it->generation != it->conn->generation)) {
+			something = true;
+			break;
+		}
 		if (!conn_is_linked(it->conn)) {
 			add_extra(p, nego_wait_fd(it->conn));
 			continue;

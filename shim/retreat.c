@@ -19,7 +19,9 @@
 #include "shim/conn_use.h"
 #include "shim/far.h"
 #include "shim/log.h"
+#include "shim/nego.h"
 #include "shim/ready.h"
+#include "shim/renew.h"
 #include "shim/summary.h"
 #include "shim/switch.h"
 
@@ -37,15 +39,44 @@ static bool rx_is_on_tcp(struct conn *c)
 	return (s == RX_SEEK && !c->rx.stash_len) || s == RX_PINNED;
 }
 
+void retreat_note_returned(struct conn *c)
+{
+	if (exchange(&c->returned, 1))
+		return;
+	if (load_relaxed(&c->switches) != c->switches_before) {
+		summary_add_retreat();
+		if (fetch_add(&c->retreats, 1) == 0)
+			summary_add_retreated();
+	}
+	/* The link has no use any more: see renew.h. */
+	nego_look_soon(&c->nego);
+}
+
+void retreat_settle(struct conn *c)
+{
+	if (load_relaxed(&c->pinned) && load_relaxed(&c->linked) && tx_is_on_tcp(c) && rx_is_on_tcp(c))
+		retreat_note_returned(c);
+}
+
+/* A peer that goes stays where it is: another link would be sought in vain. */
+static void pin_in_passing(struct conn *c)
+{
+	bool gone = retreat_receiver_is_gone(c);
+
+	if (!load_relaxed(&c->pinned)) {
+		store_relaxed(&c->reason, (uint8_t)REASON_RETREAT);
+		store_relaxed(&c->passing, !gone);
+		store_relaxed(&c->pinned, 1);
+	} else if (gone) {
+		store_relaxed(&c->passing, 0);
+	}
+}
+
 /* Pinned, but by the lane's next call: until then an error that is still to be told finds the slow way. */
 static void back_on_tcp(struct conn *c, const char *lane)
 {
-	if (!load_relaxed(&c->pinned)) {
-		store_relaxed(&c->reason, (uint8_t)REASON_RETREAT);
-		store_relaxed(&c->pinned, 1);
-	}
-	if (tx_is_on_tcp(c) && rx_is_on_tcp(c) && !exchange(&c->returned, 1))
-		summary_add_retreated();
+	pin_in_passing(c);
+	retreat_settle(c);
 	log_info("connection %u: %s lane is back on TCP", c->index, lane);
 	ready_changed(c);
 }
@@ -67,7 +98,7 @@ static bool leave_locked(struct conn *c)
 	if (c->tx.probe_done || ring_tx_refresh(tx) < 0)
 		return false;
 	ring_tx_unclaim(tx);
-	c->tx.resent_pos = tx->head_seen;
+	c->tx.left_pos = c->tx.resent_pos = tx->head_seen;
 	peer_publish_u64(&tx->ctl->tx_state.left_at, tx->head_seen);
 	peer_publish_u64(&tx->ctl->tx_state.resent_to, tx->head_seen);
 	peer_publish_u32(&tx->ctl->tx_state.left, LEFT_RESENDS);
@@ -102,8 +133,13 @@ bool retreat_answer(struct conn *c, int fd)
 		return retreat_leave(c, fd) || c->tx.probe_done;
 	case TX_SEEK:
 	case TX_ANNOUNCED:
-		if (switch_stay_tx(c))
-			back_on_tcp(c, "tx");
+		pin_in_passing(c);
+		/* Its calls stay the slow ones, which nobody is inside of when the next link comes. */
+		if (load_relaxed(&c->passing))
+			switch_withdraw_tx(c);
+		else if (!switch_stay_tx(c))
+			return true;
+		back_on_tcp(c, "tx");
 		return true;
 	default:
 		return true;
@@ -140,6 +176,8 @@ static int resend_piece(struct conn *c, int fd)
 		c->tx.resent_pos = tx->head_seen;
 	if (!gone && tx->head_seen == tx->tail_pos && c->tx.resent_pos != tx->tail_pos) {
 		peer_publish_u32(&ctl->tx_state.left, LEFT_CUT);
+		/* It waits for what is not sent again, or for this word. */
+		ring_tx_raise_attention(tx, WAKE_ATTN_WORDS);
 		return 0;
 	}
 	at = gone ? given_piece(c, &len) : NULL;
@@ -189,7 +227,7 @@ void retreat_push(struct conn *c, int fd)
 {
 	int r;
 
-	if (load_relaxed(&c->tx.state) != TX_LEFT || !retreat_receiver_is_gone(c))
+	if (load_relaxed(&c->tx.state) != TX_LEFT || (!retreat_receiver_is_gone(c) && conn_tx_untaken(c)))
 		return;
 	r = retreat_resend(c, fd);
 	if (r < 0 && r != -EAGAIN && r != -EPIPE)
@@ -203,12 +241,14 @@ bool retreat_owes(const struct conn *c)
 
 void retreat_serve(struct conn *c, int fd)
 {
-	if (likely(!conn_tx_attention(c)) && likely(load_relaxed(&c->tx.state) != TX_LEFT))
+	if (likely(!conn_tx_attention(c)) && likely(load_relaxed(&c->tx.state) != TX_LEFT) && likely(!renew_leaves(c)))
 		return;
 	if (!conn_trylock_tx(c))
 		return;
-	if (conn_call_has(c, fd)) {
+	if (conn_call_has(c, fd) && load_relaxed(&c->linked)) {
 		conn_take_tx_attention_locked(c, fd);
+		if (renew_leaves(c))
+			retreat_leave(c, fd);
 		retreat_push(c, fd);
 	}
 	lane_unlock(&c->tx.lock);
@@ -253,6 +293,9 @@ static bool begin_to_follow(struct conn *c, int fd)
 		return false;
 	}
 	c->rx.proven = 0;
+	/* A sender that sleeps need not send again what is drained now. */
+	if (lane_left(rx->ctl) == LEFT_RESENDS && peer_read_u64(&rx->ctl->tx_state.resent_to) != rx->tail_seen)
+		ring_rx_raise_attention(rx, WAKE_ATTN_WORDS);
 	return conn_rx_set(c, RX_FOLLOW);
 }
 

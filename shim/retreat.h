@@ -92,6 +92,13 @@ bool retreat_sender_goes(struct conn *c, int fd);
 bool retreat_end_begin(struct conn *c, int fd);
 void retreat_end_over(struct conn *c);
 
+/* ---- One lock held, or both. */
+
+/* Both lanes are back: noted once a link. */
+void retreat_note_returned(struct conn *c);
+/* The same if it is so: a connection that was pinned with its link, and of which no lane is on a ring, or may still come there. */
+void retreat_settle(struct conn *c);
+
 /* ---- No lock held. */
 
 /* Has the receiver gone while bytes of the ring are still to be sent to it? Then every wait is one for room in the socket, too. A hint. */

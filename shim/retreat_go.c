@@ -18,7 +18,6 @@
 #include "shim/fdtab.h"
 #include "shim/log.h"
 #include "shim/ready.h"
-#include "shim/summary.h"
 #include "shim/switch.h"
 #include "shim/wait.h"
 
@@ -273,13 +272,13 @@ bool retreat_go(struct conn *c, int fd, enum reason why)
 	if (!load_relaxed(&c->linked) || conn_is_far(c) || load_relaxed(&c->rx.dead) || load_relaxed(&c->rx.pending_errno))
 		return false;
 	store_relaxed(&c->pinned, 1);
+	store_relaxed(&c->passing, 0);
 	store_relaxed(&c->reason, (uint8_t)why);
 	if (!go_tx(c, fd) || !go_rx(c, fd)) {
 		log_info("connection %u: cannot be handed on (%s)", c->index, reason_word(why));
 		return false;
 	}
-	if (!exchange(&c->returned, 1) && c->switches)
-		summary_add_retreated();
+	retreat_note_returned(c);
 	/* Whichever lane the peer sleeps on. */
 	ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_WORDS);
 	ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_WORDS);
@@ -311,6 +310,7 @@ bool retreat_go_unlocked(struct conn *c, int fd, enum reason why)
  */
 static bool ask_back(struct conn *c, int fd)
 {
+	store_relaxed(&c->passing, 0);
 	store_relaxed(&c->pinned, 1);
 	peer_publish_u32(&c->link.rx.ctl->rx_state.asked, ASKED_BACK);
 	ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_WORDS);

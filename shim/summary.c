@@ -23,6 +23,7 @@ static struct {
 	_Atomic uint64_t connections;
 	_Atomic uint64_t shm, verbs;
 	_Atomic uint64_t retreated;
+	_Atomic uint64_t switches, retreats;
 	_Atomic uint64_t tcp_tx, tcp_rx, ring_tx, ring_rx;
 	_Atomic uint64_t wr, doorbells, cqes;
 	_Atomic uint64_t reasons[NR_REASONS];
@@ -80,6 +81,16 @@ void summary_add_retreated(void)
 	fetch_add(&totals.retreated, 1);
 }
 
+void summary_add_switch(void)
+{
+	fetch_add(&totals.switches, 1);
+}
+
+void summary_add_retreat(void)
+{
+	fetch_add(&totals.retreats, 1);
+}
+
 void summary_add_bytes(uint64_t tcp_tx, uint64_t tcp_rx, uint64_t ring_tx, uint64_t ring_rx)
 {
 	fetch_add(&totals.tcp_tx, tcp_tx);
@@ -131,6 +142,8 @@ static void format_line(struct text *text)
 	add_member(text, ",\"switched\":{", "shm", &totals.shm);
 	add_member(text, ",", "verbs", &totals.verbs);
 	add_member(text, "},", "retreated", &totals.retreated);
+	add_member(text, ",", "switches", &totals.switches);
+	add_member(text, ",", "retreats", &totals.retreats);
 	add_member(text, ",", "tcp_tx_bytes", &totals.tcp_tx);
 	add_member(text, ",", "tcp_rx_bytes", &totals.tcp_rx);
 	add_member(text, ",", "ring_tx_bytes", &totals.ring_tx);

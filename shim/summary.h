@@ -19,6 +19,9 @@ void summary_add_connection(void);
 /* transport: the TRANSPORT_BIT_* of options.h. */
 void summary_add_switched(unsigned int transport);
 void summary_add_retreated(void);
+/* One lane has left TCP; both lanes of a connection have come back: as often as it happens. */
+void summary_add_switch(void);
+void summary_add_retreat(void);
 /* Program bytes, never frames. */
 void summary_add_bytes(uint64_t tcp_tx, uint64_t tcp_rx, uint64_t ring_tx, uint64_t ring_rx);
 /* Of rings between hosts, as the engine counts them (ringbuf/verbs.h): work requests, doorbells, completions. */

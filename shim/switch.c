@@ -53,7 +53,8 @@ static int check_counts(struct conn *c, int fd, bool tx)
 
 static void lane_switched(struct conn *c, const char *lane)
 {
-	if (c->switches++ == 0)
+	summary_add_switch();
+	if (fetch_add(&c->switches, 1) == 0)
 		summary_add_switched(conn_is_far(c) ? TRANSPORT_BIT_VERBS : TRANSPORT_BIT_SHM);
 	/* Pinned after the last moment at which this lane could have stayed. */
 	else if (!load_relaxed(&c->rx.dead))
@@ -67,6 +68,7 @@ static void lane_switched(struct conn *c, const char *lane)
 static void lane_refused(struct conn *c, enum reason why)
 {
 	store_relaxed(&c->reason, (uint8_t)why);
+	store_relaxed(&c->passing, 0);
 	store_relaxed(&c->pinned, 1);
 }
 
@@ -252,7 +254,11 @@ int switch_before_send(struct conn *c, int fd, const struct iov_walk *w)
 		/* fall through */
 	case TX_FRAMING:
 		r = switch_finish_frame(c, fd);
-		return r < 0 ? r : load_relaxed(&c->tx.state) == TX_RING;
+		if (r < 0 || load_relaxed(&c->tx.state) != TX_RING)
+			return r;
+		/* Asked while the frame was owed: it is carried out, and followed. */
+		retreat_answer(c, fd);
+		return load_relaxed(&c->tx.state) == TX_LEFT ? retreat_resend(c, fd) : 1;
 	case TX_LEFT:
 		return retreat_resend(c, fd);
 	case TX_RING:
@@ -274,6 +280,16 @@ void switch_held_in_vain(struct conn *c)
 	if (c->tx.hold_step < 1024)
 		c->tx.hold_step *= 2;
 	c->tx.hold_at = (uint16_t)(c->tx.voids > UINT16_MAX - c->tx.hold_step ? UINT16_MAX : c->tx.voids + c->tx.hold_step);
+}
+
+void switch_withdraw_tx(struct conn *c)
+{
+	if (load_relaxed(&c->tx.state) != TX_ANNOUNCED)
+		return;
+	lane_void(c->link.tx.ctl, c->tx.announced_seq);
+	conn_tx_set(c, TX_SEEK);
+	/* No data follows that would make it look. */
+	ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_WORDS);
 }
 
 bool switch_stay_tx(struct conn *c)
@@ -308,8 +324,10 @@ void switch_acknowledge(struct conn *c, int fd)
 	int r;
 
 	r = hear_words(c);
-	if (load_relaxed(&c->rx.state) == RX_ACKED && lane_voided(ctl, c->rx.acked_seq))
+	if (load_relaxed(&c->rx.state) == RX_ACKED && lane_voided(ctl, c->rx.acked_seq)) {
 		conn_rx_set(c, RX_SEEK);
+		retreat_settle(c);
+	}
 	if (load_relaxed(&c->rx.state) != RX_SEEK || load_relaxed(&c->pinned) || c->rx.stash_len ||
 	    load_relaxed(&c->rx.in_calls))
 		return;

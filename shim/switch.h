@@ -42,6 +42,8 @@ void switch_held_in_vain(struct conn *c);
 
 /* On TCP for good: true; false if the lane is past the point where it could stay. */
 bool switch_stay_tx(struct conn *c);
+/* On one host: an announcement that stands is void, and nothing more comes of it than of none. */
+void switch_withdraw_tx(struct conn *c);
 
 /* ---- Rx: the caller holds the rx lock. */
 

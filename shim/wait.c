@@ -22,6 +22,7 @@
 #include "shim/conn_fin.h"
 #include "shim/conn_holders.h"
 #include "shim/conn_probe.h"
+#include "shim/conn_use.h"
 #include "shim/nego.h"
 #include "shim/own_fd.h"
 #include "shim/real.h"
@@ -278,13 +279,16 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 	return p[SIGNAL].revents ? WAIT_HANDLED : 0;
 }
 
-int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, const struct signals_held *held)
+int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, const struct signals_held *held, bool passed)
 {
 	struct sleeper s = { .c = c, .want = what == WAIT_RX ? POLLIN : POLLOUT, .in.signal_fd = -1 };
 	bool linked = conn_is_linked(c) && !conn_far_is_dead(c);
 	bool rung = false;
 	int r = 0;
 
+	/* No bell of ours would wake it, and it would keep the link from being taken down. */
+	if (unlikely(!passed && !conn_is_linked(c) && conn_use_is_leaving(c)))
+		return 0;
 	UNWOUND_BEGIN(sleep_abandoned, &s);
 	if (linked && spin(c, what))
 		goto out;

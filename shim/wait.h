@@ -51,8 +51,9 @@ int64_t wait_deadline(int64_t timeout_ns);
  * which ends it nevertheless if bytes have moved already; -EAGAIN past the deadline, -EINTR when a signal handler
  * ran that interrupts this call: one without SA_RESTART, or any while a timeout is set. The caller holds a use of the connection,
  * and drops it if it does not come back from here (unwound.h). `held`: signals that it keeps out but for the sleep, or NULL.
+ * `passed`: it has no use of a link that is given up (conn_use.h); else it is to pass before it sleeps without one.
  */
-int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, const struct signals_held *held);
+int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, const struct signals_held *held, bool passed);
 
 /* For waits that no event ends: a millisecond, or until the deadline. Returns as wait_lane() does. */
 int wait_briefly(struct conn *c, int fd, int64_t deadline_ns, const struct signals_held *held);

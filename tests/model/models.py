@@ -225,4 +225,26 @@ MODELS = {
             "NOT_SERVED": (["-DPAIR", "-DBYTES=2"], "a wait on one lane does nothing for the other"),
         },
     },
+    "renew": {
+        "scenes": {
+            "again": ([], "a link is given up and another made under a poll and a call that sleeps"),
+            "calls": (["-DCALLS=2", "-DTURNS=1"], "the same with two calls that sleep"),
+            "parts": (["-DPARTS", "-DTURNS=1"], "the second link is given up as well"),
+            "closed": (["-DCLOSES", "-DTURNS=1"], "the connection is closed at any moment"),
+        },
+        "mutations": {
+            "TWICE": ([], "two threads that drop the last use both take the link down"),
+            "LEAVING_FIRST": ([], "the link is left before the connection is said to have none"),
+            "LEAVING_LATE": ([], "a call that finds no link does not see that it is still there"),
+            "NOT_RUNG": ([], "who sleeps on the old bells is not woken"),
+            "NO_SECOND_LOOK": (["-DCLOSES", "-DTURNS=1"], "the count that was zero is taken for that of the moment at which the link was left, or the record closed"),
+            "NO_NUMBER": (["-DPARTS", "-DTURNS=1"], "a count of the first link's users is taken for one of the second's"),
+            "NO_ERA": (["-DPARTS", "-DTURNS=1"], "a call that has passed has no use of the next link, either"),
+            "SLEEPS_UNPASSED": ([], "a call that finds no link sleeps before it has passed"),
+            "NO_PASS": ([], "a call that sleeps holds on to the link that it does not use"),
+            "NEXT_TOO_SOON": ([], "another link is made before the old one is down"),
+            "GENERATION_FIRST": ([], "a poll arms the old link for the connection that the new one makes"),
+            "NO_GENERATION": ([], "a poll takes back from the new link what it gave to the old one"),
+        },
+    },
 }

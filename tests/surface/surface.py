@@ -51,14 +51,15 @@ def expect(what, seen, wanted):
 def one_line(summary, work, result, back=0):
     expect("lines of summary", len(summary), 1)
     line = summary[0]
-    expect("keys", list(line), ["pid", "program", "connections", "switched", "retreated", "tcp_tx_bytes", "tcp_rx_bytes",
+    expect("keys", list(line), ["pid", "program", "connections", "switched", "retreated", "switches", "retreats", "tcp_tx_bytes", "tcp_rx_bytes",
                                 "ring_tx_bytes", "ring_rx_bytes", "wr", "doorbells", "cqes", "reasons"])
     expect("program", line["program"], "summary")
     expect("connections", line["connections"], 2)
     expect("bytes sent", line["tcp_tx_bytes"] + line["ring_tx_bytes"], 2 * 990)
     expect("bytes received", line["tcp_rx_bytes"] + line["ring_rx_bytes"], 2 * 990)
     expect("kinds of road", sorted(line["switched"]), ["shm", "verbs"])
-    expect("retreats", line["retreated"], back)
+    expect("connections back", line["retreated"], back)
+    expect("retreats", line["retreats"], back)
 
 
 # Both ends are this program's.

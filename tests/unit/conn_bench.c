@@ -107,6 +107,36 @@ void summary_add_connection(void)
 
 void summary_add_retreated(void)
 {
+	told.retreated++;
+}
+
+void summary_add_switch(void)
+{
+	told.switches++;
+}
+
+void summary_add_retreat(void)
+{
+	told.retreats++;
+}
+
+int ready_disown(struct conn *c)
+{
+	return told.no_disown;
+}
+
+static peer_u32 any_off;
+const peer_u32 *stats_off_word = &any_off;
+
+bool stats_is_off(const struct conn *c)
+{
+	return told.off;
+}
+
+void bench_off(bool off)
+{
+	told.off = off;
+	peer_publish_u32(&any_off, off);
 }
 
 void summary_add_switched(unsigned int transport)

@@ -26,6 +26,9 @@ struct told {
 	unsigned changed, reasons[NR_REASONS];
 	uint64_t tcp_tx, tcp_rx, ring_tx, ring_rx;
 	uint64_t wr, doorbells, cqes;
+	unsigned retreated, switches, retreats;
+	bool off;		/* said by bench_off() */
+	int no_disown;		/* what ready_disown() answers */
 };
 extern struct told told;
 
@@ -41,6 +44,8 @@ void bench_link(struct bench *b);
 void bench_switch(struct bench *b);
 /* All of it, and bytes that go by the socket go at once. */
 struct bench bench_on_rings(void);
+/* As `ringway off` and `on` do. */
+void bench_off(bool off);
 void bench_close_a(struct bench *b);
 void bench_close_b(struct bench *b);
 void bench_close(struct bench *b);

@@ -16,6 +16,7 @@
 #include "shim/fdtab.h"
 #include "shim/own_fd.h"
 #include "shim/ready.h"
+#include "shim/renew.h"
 #include "shim/real.h"
 #include "shim/sandbox.h"
 #include "tests/support/loopback.h"
@@ -57,10 +58,43 @@ int ready_adopt(struct conn *c)
 	return seen.adopt_rc;
 }
 
-void ready_disown(struct conn *c)
+int ready_disown(struct conn *c)
 {
 	seen.disowns++;
+	return 0;
 }
+
+bool renew_is_off(const struct conn *c)
+{
+	return seen.off;
+}
+
+bool renew_is_clear(struct conn *c)
+{
+	return true;
+}
+
+enum renew_part renew_part(struct conn *c)
+{
+	return seen.part;
+}
+
+void conn_unseek(struct conn *c)
+{
+	seen.seeks--;
+}
+
+void conn_reap_holders(struct conn *c)
+{
+}
+
+enum reason renew_weigh(struct conn *c)
+{
+	return REASON_NONE;
+}
+
+static const peer_u32 nothing_asked;
+const peer_u32 *stats_off_word = &nothing_asked;
 
 bool ready_watch(struct conn *c, int fd)
 {

@@ -27,7 +27,8 @@ struct seen {
 	int seeks, pins, links, adopts, disowns;
 	enum reason why;
 	int watched, busy, adopt_rc, hide_rc, hide_after;
-	bool locked;
+	bool locked, off;
+	int part;	/* enum renew_part */
 	bool few_fds;	/* there is room for `room` hidden ones */
 	int room;
 	void *engine;	/* the verbs engine's table; NULL: there is none */

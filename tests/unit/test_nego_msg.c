@@ -135,7 +135,7 @@ static void refuses_a_changed_fixed_byte(void **state)
 		{ "magic", 0, 4, true, true },		{ "version", 4, 6, true, true },
 		{ "type", 6, 8, true, true },		{ "length", 8, 12, true, true },
 		{ "head reserved", 12, 16, true, true },{ "family", 16, 18, true, false },
-		{ "hello reserved", 22, 24, true, false },{ "hello tail", 120, 144, true, false },
+		{ "hello reserved", 22, 24, true, false },{ "hello tail", 128, 144, true, false },
 		{ "verdict reserved", 20, 24, false, true },{ "verdict tail", 72, 80, false, true },
 	};
 	struct nego_hello hello = sample_hello(), h;
