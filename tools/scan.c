@@ -45,14 +45,14 @@ static bool is_segment_link(const char *path)
 	return length == sizeof(STATS_MEMFD_LINK) - 1 && !memcmp(target, STATS_MEMFD_LINK, (size_t)length);
 }
 
-static bool attach_own(struct stats_view *view, const char *path, int pid)
+static bool attach_own(struct stats_view *view, const char *path, int pid, bool to_ask)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	int fd = open(path, (to_ask ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	int status;
 
 	if (fd < 0)
 		return false;
-	status = stats_attach(view, fd);
+	status = to_ask ? stats_attach_to_ask(view, fd) : stats_attach(view, fd);
 	close(fd);
 	if (status)
 		return false;
@@ -62,7 +62,7 @@ static bool attach_own(struct stats_view *view, const char *path, int pid)
 	return false;
 }
 
-static bool show_process(int pid, void (*show)(int pid, const struct stats_view *view, void *arg), void *arg)
+static int find_segment(int pid, struct stats_view *view, bool to_ask)
 {
 	char directory[64], path[sizeof(directory) + NAME_MAX + 2];
 	bool found = false;
@@ -72,19 +72,29 @@ static bool show_process(int pid, void (*show)(int pid, const struct stats_view 
 	snprintf(directory, sizeof(directory), "/proc/%d/fd", pid);
 	fds = opendir(directory);
 	if (!fds)
-		return false;
+		return -errno;
 	while (!found && (entry = readdir(fds))) {
-		struct stats_view view;
-
 		snprintf(path, sizeof(path), "%s/%s", directory, entry->d_name);
-		if (!is_segment_link(path) || !attach_own(&view, path, pid))
-			continue;
-		show(pid, &view, arg);
-		stats_detach(&view);
-		found = true;
+		found = is_segment_link(path) && attach_own(view, path, pid, to_ask);
 	}
 	closedir(fds);
-	return found;
+	return found ? 0 : -ENOENT;
+}
+
+int scan_to_ask(int pid, struct stats_view *view)
+{
+	return find_segment(pid, view, true);
+}
+
+static bool show_process(int pid, void (*show)(int pid, const struct stats_view *view, void *arg), void *arg)
+{
+	struct stats_view view;
+
+	if (find_segment(pid, &view, false) < 0)
+		return false;
+	show(pid, &view, arg);
+	stats_detach(&view);
+	return true;
 }
 
 int scan_processes(void (*show)(int pid, const struct stats_view *view, void *arg), void *arg)

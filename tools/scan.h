@@ -13,4 +13,9 @@
  */
 int scan_processes(void (*show)(int pid, const struct stats_view *view, void *arg), void *arg);
 
+/*
+ * The segment of one process, writable: 0, -ENOENT where it has none (or is gone), else -errno: -EACCES where it is another user's. The caller detaches it.
+ */
+int scan_to_ask(int pid, struct stats_view *view);
+
 #endif

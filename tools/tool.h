@@ -23,6 +23,7 @@ void json_string(FILE *out, const char *text);
 /* The commands: argv[0] is the command's own name. Each returns the exit status. */
 int command_run(int argc, char **argv);
 int command_ps(int argc, char **argv);
+int command_off(int argc, char **argv); /* on, too */
 
 /* `ps` for a person; returns the number of processes shown, or -1 when /proc cannot be read. Prints nothing at all
  * when there are none. */
