@@ -42,9 +42,10 @@ class Actor:
 class Director:
     """stage_env(actor names) gives the environment of the process that plays them."""
 
-    def __init__(self, program, script, layout, family, warm, stage_env, stderr_path):
+    def __init__(self, program, script, layout, family, warm, stage_env, stderr_path, unrest=None):
         self.program, self.script, self.layout, self.family, self.warm = program, script, layout, family, warm
         self.stage_env, self.stderr_path = stage_env, stderr_path
+        self.unrest = unrest  # does something to a living process, given its number
         self.trace = []
         self.ports, self.filled = {}, {}
         self.actors, self.children, self.pids = {}, {}, set()
@@ -292,6 +293,8 @@ class Director:
         try:
             self._set_up()
             for step in self.script.steps:
+                if self.unrest:
+                    self.unrest([actor.pid for actor in self.actors.values() if actor.pid])
                 self.watch.wait()
                 result = self._do(step)
                 if result is not None:

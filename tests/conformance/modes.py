@@ -2,19 +2,21 @@
 """The modes in which every script runs. Not the full product: each row is there for what it alone would find."""
 import collections
 
-Mode = collections.namedtuple("Mode", "name layout family who after spin warm ring road")
+Mode = collections.namedtuple("Mode", "name layout family who after spin warm ring road unrest")
 
 TINY_RING = 4096
 BIG_RING = 2 << 20  # there is no second ring between hosts: this much can be unread, as in the kernel's socket
 
 
-def _mode(layout, family, who, after, spin, warm, ring=None, road="shm"):
+def _mode(layout, family, who, after, spin, warm, ring=None, road="shm", unrest=None):
     words = [layout, f"v{family}", who, f"after-{after}", f"spin-{spin}", "warm" if warm else "cold"]
     if ring and ring != BIG_RING:
         words.append(f"ring-{ring}")
     if road != "shm":
         words.append(road)
-    return Mode("-".join(words), layout, family, who, None if after == "default" else after, spin, warm, ring, road)
+    if unrest:
+        words.append("unrest")
+    return Mode("-".join(words), layout, family, who, None if after == "default" else after, spin, warm, ring, road, unrest)
 
 
 def _verbs(layout, family, who, after, spin, warm, ring=BIG_RING):
@@ -47,6 +49,12 @@ MODES = (
     _mode("one", "4", "both", "0", "0", True),
     _mode("one", "m", "both", "default", "auto", True),
     _mode("one", "4", "both", "0", "auto", False),
+    # Taken back to TCP and let out again between the steps, whichever end is asked.
+    _mode("procs", "4", "both", "0", "0", True, unrest=1),
+    _mode("procs", "6", "both", "0", "auto", True, ring=TINY_RING, unrest=2),
+    _mode("procs", "m", "both", "0", "auto", False, unrest=3),
+    _mode("threads", "4", "both", "0", "0", True, unrest=4),
+    _mode("one", "6", "both", "0", "auto", True, unrest=5),
 )
 
 # Both ends as if on two hosts, over the double of verbs (tests/verbs_double). What does not depend on the road is not asked again.

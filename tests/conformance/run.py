@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""run.py [--shim SO [--verbs DIRECTORY]] [--mode GLOB] [--repeat N] [--verbose] PROGRAM SCRIPT...: the differential harness.
+"""run.py [--shim SO [--verbs DIRECTORY] [--tool RINGWAY]] [--mode GLOB] [--repeat N] [--verbose] PROGRAM SCRIPT...: the differential harness.
 
 A SCRIPT is a file, or random:FIRST-LAST[:STEPS] for random scripts of these seeds.
 
@@ -12,7 +12,9 @@ import argparse
 import fnmatch
 import os
 import pathlib
+import random
 import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -26,6 +28,19 @@ from random_steps import Generator  # noqa: E402
 from script import Script, read_deviations  # noqa: E402
 
 MAX_SHOWN, MAX_HANGS = 12, 2
+
+
+class Unrest:
+    """Asks one of the processes to be off, or on again, now and then; the same times for one seed and script. How often it took is not traced."""
+
+    def __init__(self, tool, seed):
+        self.tool, self.random = tool, random.Random(seed)
+
+    def __call__(self, pids):
+        draw, pid = self.random.random(), self.random.choice(pids)
+        command = ["off", "--wait", "0"] if draw < 0.15 else ["on"] if draw < 0.4 else None
+        if command:
+            subprocess.run([self.tool] + command + [str(pid)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20)
 
 
 class Runner:
@@ -48,10 +63,10 @@ class Runner:
         sys.stdout.flush()
         return sum(len(modes) for modes in self.complaints.values())
 
-    def play(self, label, layout, family, warm, stage_env):
+    def play(self, label, layout, family, warm, stage_env, unrest=None):
         stderr_path = os.path.join(self.scratch, "stderr")
         open(stderr_path, "w", encoding="utf-8").close()
-        trace = Director(self.options.program, self.script, layout, family, warm, stage_env, stderr_path).run()
+        trace = Director(self.options.program, self.script, layout, family, warm, stage_env, stderr_path, unrest).run()
         noise = pathlib.Path(stderr_path).read_text(encoding="utf-8", errors="replace").strip()
         if noise:
             self.complain(label, ["on stderr:"] + noise.splitlines()[:MAX_SHOWN])
@@ -105,7 +120,8 @@ class Runner:
                 del env["RINGWAY"]
             return env if mode.who in ("both", "dormant", who) else support.clean_env()
 
-        ours = self.play(mode.name, mode.layout, mode.family, mode.warm, stage_env)
+        unrest = Unrest(self.options.tool, f"{mode.unrest} {self.script.name}") if mode.unrest else None
+        ours = self.play(mode.name, mode.layout, mode.family, mode.warm, stage_env, unrest)
         lines = []
         for number, step, want, have in self.differences(mode, ours)[:MAX_SHOWN]:
             lines += [f"line {number}: {step}", f"    kernel TCP: {want}", f"    Ringway:    {have}"]
@@ -132,6 +148,8 @@ class Runner:
 
     def run(self):
         for mode in self.modes:
+            if mode.unrest and not self.options.tool:
+                continue
             if self.script.wants(mode) and fnmatch.fnmatchcase(mode.name, self.options.mode):
                 self.run_mode(mode)
             if self.hangs >= MAX_HANGS:
@@ -167,6 +185,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--shim", help="the preload; without it only kernel TCP is run")
     parser.add_argument("--verbs", metavar="DIRECTORY", help="the modes between hosts, over the double of verbs that lies there, or over a \"device\"")
+    parser.add_argument("--tool", help="the ringway command; without it the modes of unrest are left out")
     parser.add_argument("--mode", default="*", help="glob of the modes to run")
     parser.add_argument("--repeat", type=int, default=3, help="how often kernel TCP is run without --shim")
     parser.add_argument("--verbose", action="store_true", help="print every trace")

@@ -37,6 +37,7 @@ class Script:
         self.tiny = False       # runs with the smallest ring too: no send waits for a reader who comes later
         self.buffers = ()       # ("small",): of the sockets that `pair` makes
         self.one_host = None    # why it does not run between hosts
+        self.steady = None      # why it does not run in modes of unrest
         self.unswitched = None  # why warm modes need not prove that rings were used
         for number, line in enumerate(text.splitlines(), 1):
             line = line.split("#", 1)[0].strip()
@@ -55,6 +56,8 @@ class Script:
                 self.buffers = ("small",)
             elif word == "one_host":
                 self.one_host = rest
+            elif word == "steady":
+                self.steady = rest
             elif word == "unswitched":
                 self.unswitched = rest
             else:
@@ -71,6 +74,8 @@ class Script:
         return list(dict.fromkeys(names))
 
     def wants(self, mode):
+        if mode.unrest and (self.steady or any(",et" in step.text for step in self.steps)):
+            return False  # a registration that changes sets is told once more of what is there, and it is not known where
         return ((mode.ring != TINY_RING or self.tiny) and (mode.road == "shm" or not self.one_host) and mode.layout in self.layouts and mode.family in self.families
                 and any(fnmatch.fnmatchcase(mode.name, glob) for glob in self.modes))
 
