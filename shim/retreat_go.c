@@ -23,6 +23,7 @@
 
 #define PATIENCE_NS INT64_C(1000000000)
 #define MOMENT_NS 1000000
+#define RESENT_AT_END (64 << 10)
 
 /* Readiness of the socket within a moment: revents, 0 for none. */
 static short await(int fd, short events, long ns)
@@ -376,12 +377,14 @@ bool retreat_sender_goes(struct conn *c, int fd)
 }
 
 /*
- * Not to a peer that has ended its own stream: its socket may be closed, and answer with a reset that the ring's bytes would not have drawn. Nor under
+ * Not more than a receiver that hands its socket on is likely to have left there: one that drains its ring discards it all. Not to a peer that has ended its own stream: its socket may be closed, and answer with a reset that the ring's bytes would not have drawn. Nor under
  * threads and sets that wait for room: they are about to be told of the end.
  */
 static bool worth_resending(struct conn *c, int fd)
 {
-	return ring_tx_queued(&c->link.tx) > 0 && !load_relaxed(&c->tx.gone_hint) && !peer_ended(fd) &&
+	ssize_t queued = ring_tx_queued(&c->link.tx);
+
+	return queued > 0 && queued <= RESENT_AT_END && !load_relaxed(&c->tx.gone_hint) && !peer_ended(fd) &&
 	       !(peer_read_u32(&c->link.tx.ctl->tx_state.wake) & WAKE_SLEEPERS_MAX);
 }
 

@@ -2,6 +2,8 @@
 /* The retreat of a connection, each step of RETREAT.md against the states that it can meet. */
 #include "tests/unit/retreat_fixture.h"
 
+#include <sys/ioctl.h>
+
 #include "shim/conn_probe.h"
 
 /* All that a takes, of a known sequence. */
@@ -202,6 +204,25 @@ static void end_in_front_of_the_retreat_leaves_the_last_bytes_in_the_socket(void
 	assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
 	assert_finds(b.b_fd, "read");
 	assert_int_equal(recv(b.b_fd, got, sizeof(got), MSG_DONTWAIT), 0);
+	end(&b);
+}
+
+/* Who is that far behind drains the ring; in its socket the bytes would be there for nothing. */
+static void end_of_a_long_stream_leaves_its_bytes_in_the_ring(void **state)
+{
+	struct bench b = bench_on_rings();
+	uint64_t sent = fill(&b), done = 0;
+	int unread = -1;
+	uint8_t got;
+
+	(void)state;
+	assert_true(sent > 64 << 10);
+	assert_int_equal(conn_shutdown(b.a, b.a_fd, SHUT_WR), 0);
+	assert_int_equal(ioctl(b.b_fd, FIONREAD, &unread), 0);
+	assert_int_equal(unread, 0);
+	for (; conn_recv(b.b, b.b_fd, &got, 1, 0) == 1; done++)
+		assert_int_equal(got, byte_at(done));
+	assert_int_equal(done, sent);
 	end(&b);
 }
 
@@ -467,6 +488,7 @@ int main(void)
 		cmocka_unit_test(frame_is_not_written_to_who_has_gone),
 		cmocka_unit_test(switch_whose_frame_has_come_is_carried_out_first),
 		cmocka_unit_test(end_in_front_of_the_retreat_leaves_the_last_bytes_in_the_socket),
+		cmocka_unit_test(end_of_a_long_stream_leaves_its_bytes_in_the_ring),
 		cmocka_unit_test(end_is_told_once_however_often_the_last_bytes_came),
 		cmocka_unit_test(what_lies_in_the_ring_alone_cannot_be_handed_on),
 		cmocka_unit_test(end_behind_the_retreat_comes_after_the_last_byte),
