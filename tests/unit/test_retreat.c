@@ -462,6 +462,32 @@ static void who_goes_on_reads_the_ring_to_its_end(void **state)
 	end(&b);
 }
 
+/* Asleep in the kernel it would not hear of a receiver that goes. */
+static void who_has_only_its_ring_to_send_to_waits_for_both_lanes(void **state)
+{
+	struct bench b = bench_on_rings();
+
+	(void)state;
+	assert_int_equal(conn_lock_both(b.b), 0);
+	store_relaxed(&b.b->pinned, 1);
+	assert_true(retreat_leave(b.b, b.b_fd));
+	assert_int_equal(retreat_resend(b.b, b.b_fd), 0);
+	conn_unlock_both(b.b);
+	assert_sends(b.b, b.b_fd, "over TCP");
+	assert_receives(b.a, b.a_fd, "over TCP");
+	assert_nothing(b.a, b.a_fd);
+	assert_nothing(b.a, b.a_fd);
+	assert_true(conn_tx_on_ring(b.a));
+	assert_int_equal(load_relaxed(&b.a->rx.mode), MODE_SLOW);
+	assert_sends(b.a, b.a_fd, "not read");
+	assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
+	assert_nothing(b.a, b.a_fd);
+	assert_finds(b.b_fd, "not read");
+	assert_nothing(b.a, b.a_fd);
+	assert_int_equal(load_relaxed(&b.a->rx.mode), MODE_PINNED);
+	bench_close(&b);
+}
+
 static void held_move_lock_keeps_who_would_go(void **state)
 {
 	struct bench b = bench_on_rings();
@@ -500,6 +526,7 @@ int main(void)
 		cmocka_unit_test(lock_of_a_receiver_that_was_killed_is_given_back),
 		cmocka_unit_test(who_goes_on_is_on_tcp_at_once_with_nothing_unread),
 		cmocka_unit_test(who_goes_on_reads_the_ring_to_its_end),
+		cmocka_unit_test(who_has_only_its_ring_to_send_to_waits_for_both_lanes),
 		cmocka_unit_test(held_move_lock_keeps_who_would_go),
 	};
 
