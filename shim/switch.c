@@ -343,7 +343,7 @@ void switch_acknowledge(struct conn *c, int fd)
 	r = check_counts(c, fd, false);
 	if (r == -EPROTO) {
 		lane_refused(c, REASON_COUNT_MISMATCH);
-		conn_rx_set(c, RX_PINNED);
+		switch_stay_rx(c);
 		return;
 	}
 	if (r < 0)
@@ -456,13 +456,21 @@ enum switch_take switch_take(struct conn *c, int fd)
 	return TAKE_DATA;
 }
 
+/* Who waits in the kernel for bytes hears nothing of a receiver of the other lane that goes, and needs what lies in its ring. */
+static bool waits_for_tx(struct conn *c)
+{
+	enum tx_state s = load_relaxed(&c->tx.state);
+
+	return conn_is_linked(c) && !conn_is_far(c) && (s == TX_RING || s == TX_LEFT || s == TX_FRAMING);
+}
+
 bool switch_stay_rx(struct conn *c)
 {
 	switch ((enum rx_state)load_relaxed(&c->rx.state)) {
 	case RX_TCP:
 		return conn_rx_set(c, RX_PINNED);
 	case RX_SEEK:
-		return c->rx.stash_len || conn_rx_set(c, RX_PINNED);
+		return c->rx.stash_len || waits_for_tx(c) || conn_rx_set(c, RX_PINNED);
 	case RX_ACKED:
 	case RX_RING:
 	case RX_LEFT:

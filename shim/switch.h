@@ -63,6 +63,7 @@ enum switch_take {
 /* The lane stands at S. Never blocks. */
 enum switch_take switch_take(struct conn *c, int fd);
 
+/* The lane stays on TCP: true. Its calls wait in the kernel from now on, unless the other lane has something to hear meanwhile. */
 bool switch_stay_rx(struct conn *c);
 
 enum frame_sight {

@@ -292,6 +292,9 @@ static void full_socket_keeps_the_order(void **state)
 	assert_nothing(b.a, b.a_fd);
 	assert_string_equal(tx_state_name(load_relaxed(&b.a->tx.state)), "LEFT");
 	assert_true(retreat_owes(b.a));
+	/* Who receives sends the rest, too: it must not sleep in the kernel. */
+	assert_nothing(b.a, b.a_fd);
+	assert_int_equal(load_relaxed(&b.a->rx.mode), MODE_SLOW);
 	assert_true(conn_kernel_events(b.a, POLLIN) & POLLOUT);
 	assert_int_equal(conn_send(b.a, b.a_fd, "x", 1, 0), -EAGAIN);
 	while (received < sent + 10) {
