@@ -5,7 +5,9 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 /* A filter that refuses what a shim would need and an ordinary socket program does not. */
@@ -146,6 +148,25 @@ static void without_counter(void)
 	talk_to_child(a, b);
 }
 
+/* What a server that limits itself maps afterwards, and what it is told of its limit. */
+static void limit_itself(void)
+{
+	struct rlimit64 limit = { 200 << 20, 200 << 20 }, told;
+	struct rlimit old;
+	void *at;
+
+	MUST(setrlimit64(RLIMIT_AS, &limit) == 0);
+	MUST(getrlimit64(RLIMIT_AS, &told) == 0 && told.rlim_cur == limit.rlim_cur && told.rlim_max == limit.rlim_max);
+	at = mmap(NULL, 100 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	SAY("100 MiB %s\n", outcome(at == MAP_FAILED ? -1 : 0));
+	MUST(at != MAP_FAILED && munmap(at, 100 << 20) == 0);
+	SAY("1 GiB %s\n", outcome(mmap(NULL, 1 << 30, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? -1 : 0));
+	MUST(prlimit(0, RLIMIT_AS, &(struct rlimit){ 150 << 20, 160 << 20 }, &old) == 0 && old.rlim_cur == 200 << 20 && old.rlim_max == 200 << 20);
+	MUST(prlimit(getpid(), RLIMIT_AS, NULL, &old) == 0);
+	SAY("limit %lu %lu\n", old.rlim_cur, old.rlim_max);
+	SAY("above the hard one %s\n", outcome(setrlimit(RLIMIT_AS, &(struct rlimit){ 2, 1 })));
+}
+
 /* Whoever asks whether a kernel has filters gives it none, and is told EFAULT. */
 static void ask_for_filters(void)
 {
@@ -159,6 +180,13 @@ int main(int argc, char **argv)
 
 	if (strcmp(argv[1], "strict") == 0)
 		return strict_ends(), 0;
+	if (strcmp(argv[1], "limit") == 0) {
+		a = tcp_pair(&b);
+		ping_pong(a, b, 30);
+		limit_itself();
+		ping_pong(a, b, 50);
+		return 0;
+	}
 	if (strcmp(argv[1], "no-counter") == 0)
 		return without_counter(), 0;
 	if (strcmp(argv[1], "chroot") == 0) {

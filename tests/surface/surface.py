@@ -128,6 +128,10 @@ def caged(summary, work, result):
     expect("reasons", summary[0]["reasons"].get("seccomp"), 2)
 
 
+def limited(summary, work, result):
+    expect("reasons", summary[0]["reasons"].get("no-memory"), 2)
+
+
 def one_caged(summary, work, result):
     expect("reasons", sum(line["reasons"].get("seccomp", 0) for line in summary), 1)
 
@@ -299,6 +303,8 @@ def cases(probes, work):
         "seccomp-by-syscall": Case(probe("cage", "seccomp"), {"after": "20"}, caged),
         "seccomp-filter-first": Case(probe("cage", "filter-first"), check=caged),
         "seccomp-talk-only": Case(probe("cage", "talk-only"), {"after": "20"}, one_caged),
+        "limit": Case(probe("cage", "limit"), check=limited),
+        "limit-on-ring": Case(probe("cage", "limit"), at_once, ring_used),
         "seccomp-asked": Case(probe("cage", "ask"), at_once, ring_used_for_all),
         "seccomp-strict": Case(probe("cage", "strict"), at_once | {"spin": "100000"}, ring_used_and_said("-9\n" * 20), compare=False),
         "no-counter": Case(probe("cage", "no-counter"), at_once, ring_used),

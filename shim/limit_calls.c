@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * RLIMIT_AS. A program that limits its own address space means what it maps itself, and of ours some is mapped in advance: that is added to
+ * what it asks for, and taken off again from what it is told. It has nothing to spare for rings, either.
+ */
+#include "shim/real.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "shim/conn.h"
+#include "shim/conn_iov.h"
+#include "shim/fdtab.h"
+#include "shim/guard.h"
+#include "shim/sandbox.h"
+
+/* More than startup.def, the statistics and the pool of epoll_pool.c have mapped. */
+#define OURS (UINT64_C(512) << 20)
+_Static_assert(2 * sizeof(struct conn) * CONN_MAX + 2 * sizeof(uintptr_t) * FDTAB_MAX + (96 << 20) < OURS, "records twice, numbers, and what goes with them");
+
+/* What has been added to each; 0 as long as the program has not set it. */
+static _Atomic uint64_t added_cur, added_max;
+
+/* Of this process: what another one is told is its own matter. */
+static bool is_of_ours(pid_t pid, int resource)
+{
+	return resource == RLIMIT_AS && (pid == 0 || pid == getpid()) && guard_ready();
+}
+
+static rlim64_t widen(rlim64_t want, rlim64_t most)
+{
+	if (want >= most)
+		return want;
+	return most - want > OURS ? want + OURS : most;
+}
+
+/* Without privilege the hard limit cannot be raised: what is there is all that is to be had. */
+static int set_limit(const struct rlimit64 *want, struct rlimit64 *old)
+{
+	struct rlimit64 now, made;
+	int r = real_prlimit64(0, RLIMIT_AS, NULL, &now);
+
+	if (r < 0)
+		return r;
+	made.rlim_max = want->rlim_max == RLIM64_INFINITY ? RLIM64_INFINITY : widen(want->rlim_max, now.rlim_max);
+	made.rlim_cur = want->rlim_cur == RLIM64_INFINITY ? RLIM64_INFINITY : widen(want->rlim_cur, made.rlim_max);
+	r = real_prlimit64(0, RLIMIT_AS, &made, NULL);
+	if (r < 0)
+		return r;
+	if (old)
+		*old = (struct rlimit64){ now.rlim_cur - load_relaxed(&added_cur), now.rlim_max - load_relaxed(&added_max) };
+	store_relaxed(&added_cur, made.rlim_cur - want->rlim_cur);
+	store_relaxed(&added_max, made.rlim_max - want->rlim_max);
+	if (want->rlim_cur != RLIM64_INFINITY)
+		sandbox_leave_rings(REASON_NO_MEMORY);
+	return 0;
+}
+
+EXPORT int prlimit64(pid_t pid, __rlimit_resource_t resource, const struct rlimit64 *new_limit, struct rlimit64 *old_limit)
+{
+	int r;
+
+	if (!is_of_ours(pid, resource) || user_range_bad(new_limit, new_limit ? sizeof(*new_limit) : 0) ||
+	    user_range_bad(old_limit, old_limit ? sizeof(*old_limit) : 0) || (new_limit && new_limit->rlim_cur > new_limit->rlim_max))
+		return real_prlimit64(pid, resource, new_limit, old_limit);
+	if (new_limit)
+		return set_limit(&(struct rlimit64){ new_limit->rlim_cur, new_limit->rlim_max }, old_limit);
+	r = real_prlimit64(pid, resource, NULL, old_limit);
+	if (r == 0 && old_limit) {
+		old_limit->rlim_cur -= load_relaxed(&added_cur);
+		old_limit->rlim_max -= load_relaxed(&added_max);
+	}
+	return r;
+}
+
+/* A long has 64 bits, so the two structures are one. */
+_Static_assert(sizeof(struct rlimit) == sizeof(struct rlimit64), "one layout");
+
+EXPORT int prlimit(pid_t pid, __rlimit_resource_t resource, const struct rlimit *new_limit, struct rlimit *old_limit)
+{
+	return prlimit64(pid, resource, (const struct rlimit64 *)new_limit, (struct rlimit64 *)old_limit);
+}
+
+EXPORT int setrlimit64(__rlimit_resource_t resource, const struct rlimit64 *limit)
+{
+	return prlimit64(0, resource, limit, NULL);
+}
+
+EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
+{
+	return setrlimit64(resource, (const struct rlimit64 *)limit);
+}
+
+EXPORT int getrlimit64(__rlimit_resource_t resource, struct rlimit64 *limit)
+{
+	return prlimit64(0, resource, NULL, limit);
+}
+
+EXPORT int getrlimit(__rlimit_resource_t resource, struct rlimit *limit)
+{
+	return getrlimit64(resource, (struct rlimit64 *)limit);
+}
