@@ -51,7 +51,7 @@ enum conn_role {
 struct lane_tx {
 	struct lane_lock lock;
 	_Atomic uint8_t mode;	/* enum lane_mode: what the data calls look at; follows from state */
-	_Atomic uint8_t state;	/* enum tx_state; conn_tx_set() alone writes it */
+	_Atomic uint8_t state;	/* enum tx_state; conn_state.c alone writes it */
 	uint8_t rest_done;	/* of the SWITCH frame: bytes that the kernel has taken; the lane's state says whether it is owed */
 	uint8_t probe_done;	/* of a PROBE frame: bytes that the kernel has taken, 0 when none was begun */
 	_Atomic int32_t in_calls;	/* plain calls inside the kernel now */
@@ -90,7 +90,7 @@ struct lane_tx {
 struct lane_rx {
 	struct lane_lock lock;
 	_Atomic uint8_t mode;
-	_Atomic uint8_t state;	/* enum rx_state; conn_rx_set() alone writes it */
+	_Atomic uint8_t state;	/* enum rx_state; conn_state.c alone writes it */
 	_Atomic uint8_t shut;	/* shutdown(SHUT_RD) was called */
 	uint8_t proven;		/* the frame came: what lies in the ring is the TCP peer's */
 	_Atomic uint8_t told_end;	/* the peer has said, in the segment, that it ends its stream or goes */

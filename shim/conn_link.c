@@ -27,10 +27,8 @@
 
 void conn_seek(struct conn *c)
 {
-	if (load_relaxed(&c->tx.state) == TX_TCP)
-		conn_tx_set(c, TX_SEEK);
-	if (load_relaxed(&c->rx.state) == RX_TCP)
-		conn_rx_set(c, RX_SEEK);
+	conn_tx_seek(c);
+	conn_rx_seek(c);
 }
 
 void conn_unseek(struct conn *c)

@@ -83,6 +83,29 @@ bool conn_rx_set(struct conn *c, enum rx_state to)
 	return true;
 }
 
+/*
+ * Whoever finds it done already may be the one that goes on under the lock, and must not find plain calls under way afterwards; who made
+ * it may be late with the mode, and must not take back what has followed.
+ */
+static void seek(_Atomic uint8_t *state, uint8_t from, uint8_t to, _Atomic uint8_t *mode)
+{
+	uint8_t was = from, plain = MODE_PLAIN;
+
+	if (compare_exchange(state, &was, to) || was == to)
+		(void)compare_exchange(mode, &plain, MODE_SLOW);
+	fence_full();
+}
+
+void conn_tx_seek(struct conn *c)
+{
+	seek(&c->tx.state, TX_TCP, TX_SEEK, &c->tx.mode);
+}
+
+void conn_rx_seek(struct conn *c)
+{
+	seek(&c->rx.state, RX_TCP, RX_SEEK, &c->rx.mode);
+}
+
 const char *tx_state_name(enum tx_state s)
 {
 	return s < TX_NR_STATES ? tx_rows[s].name : "?";

@@ -33,6 +33,10 @@ struct conn;
 bool conn_tx_set(struct conn *c, enum tx_state to);
 bool conn_rx_set(struct conn *c, enum rx_state to);
 
+/* From TCP to SEEK, if it is on TCP: the one edge that is made without the lane's lock, by several at once. */
+void conn_tx_seek(struct conn *c);
+void conn_rx_seek(struct conn *c);
+
 const char *tx_state_name(enum tx_state s);
 const char *rx_state_name(enum rx_state s);
 

@@ -23,6 +23,27 @@ static void connection_that_is_not_linked_stays_on_tcp(void **state)
 	assert_int_equal(told.ring_tx, 0);
 }
 
+/* It needs no lock: another may have lost the processor between the state and the mode, and what has followed is not taken back. */
+static void seek_is_finished_by_whoever_comes_next(void **state)
+{
+	struct bench b = bench_open();
+
+	(void)state;
+	store_relaxed(&b.a->tx.state, TX_SEEK);
+	store_relaxed(&b.a->rx.state, RX_SEEK);
+	conn_seek(b.a);
+	assert_int_equal(load_relaxed(&b.a->tx.mode), MODE_SLOW);
+	assert_int_equal(load_relaxed(&b.a->rx.mode), MODE_SLOW);
+	bench_close(&b);
+
+	b = bench_on_rings();
+	conn_seek(b.a);
+	assert_true(conn_tx_on_ring(b.a) && conn_rx_on_ring(b.a));
+	assert_int_equal(load_relaxed(&b.a->tx.mode), MODE_RING);
+	assert_int_equal(load_relaxed(&b.a->rx.mode), MODE_RING);
+	bench_close(&b);
+}
+
 static void quiet_lane_leaves_tcp_at_the_next_send(void **state)
 {
 	struct bench b = bench_open();
@@ -348,6 +369,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(connection_that_is_not_linked_stays_on_tcp),
+		cmocka_unit_test(seek_is_finished_by_whoever_comes_next),
 		cmocka_unit_test(quiet_lane_leaves_tcp_at_the_next_send),
 		cmocka_unit_test(data_before_the_acknowledgement_goes_over_tcp),
 		cmocka_unit_test(reads_stop_at_the_acknowledged_count),
