@@ -5,13 +5,16 @@
  */
 #include "shim/real.h"
 
+#include <errno.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "ringbuf/sys.h"
 #include "shim/conn.h"
 #include "shim/conn_iov.h"
 #include "shim/fdtab.h"
 #include "shim/guard.h"
+#include "shim/pinned.h"
 #include "shim/sandbox.h"
 
 /* More than startup.def, the statistics and the pool of epoll_pool.c have mapped. */
@@ -20,12 +23,6 @@ _Static_assert(2 * sizeof(struct conn) * CONN_MAX + 2 * sizeof(uintptr_t) * FDTA
 
 /* What has been added to each; 0 as long as the program has not set it. */
 static _Atomic uint64_t added_cur, added_max;
-
-/* Of this process: what another one is told is its own matter. */
-static bool is_of_ours(pid_t pid, int resource)
-{
-	return resource == RLIMIT_AS && (pid == 0 || pid == getpid()) && guard_ready();
-}
 
 static rlim64_t widen(rlim64_t want, rlim64_t most)
 {
@@ -56,16 +53,17 @@ static int set_limit(const struct rlimit64 *want, struct rlimit64 *old)
 	return 0;
 }
 
-EXPORT int prlimit64(pid_t pid, __rlimit_resource_t resource, const struct rlimit64 *new_limit, struct rlimit64 *old_limit)
+/* Of this process: what another one is told is its own matter. */
+static NOINLINE int limit_space(pid_t pid, const struct rlimit64 *new_limit, struct rlimit64 *old_limit)
 {
 	int r;
 
-	if (!is_of_ours(pid, resource) || user_range_bad(new_limit, new_limit ? sizeof(*new_limit) : 0) ||
+	if (!guard_ready() || (pid && pid != getpid()) || user_range_bad(new_limit, new_limit ? sizeof(*new_limit) : 0) ||
 	    user_range_bad(old_limit, old_limit ? sizeof(*old_limit) : 0) || (new_limit && new_limit->rlim_cur > new_limit->rlim_max))
-		return real_prlimit64(pid, resource, new_limit, old_limit);
+		return real_prlimit64(pid, RLIMIT_AS, new_limit, old_limit);
 	if (new_limit)
 		return set_limit(&(struct rlimit64){ new_limit->rlim_cur, new_limit->rlim_max }, old_limit);
-	r = real_prlimit64(pid, resource, NULL, old_limit);
+	r = real_prlimit64(pid, RLIMIT_AS, NULL, old_limit);
 	if (r == 0 && old_limit) {
 		old_limit->rlim_cur -= load_relaxed(&added_cur);
 		old_limit->rlim_max -= load_relaxed(&added_max);
@@ -73,30 +71,45 @@ EXPORT int prlimit64(pid_t pid, __rlimit_resource_t resource, const struct rlimi
 	return r;
 }
 
+/* A sanitizer's runtime asks for limits before it has set up what it checks memory by: nothing but the system call is for it. */
+#define UNCHECKED __attribute__((no_sanitize("address", "undefined")))
+
+EXPORT UNCHECKED int prlimit64(pid_t pid, __rlimit_resource_t resource, const struct rlimit64 *new_limit, struct rlimit64 *old_limit)
+{
+	int r;
+
+	if (unlikely(resource == RLIMIT_AS) && load_relaxed(&guard_state))
+		return limit_space(pid, new_limit, old_limit);
+	r = sys_prlimit(pid, resource, new_limit, old_limit);
+	if (r < 0)
+		errno = -r;
+	return r < 0 ? -1 : 0;
+}
+
 /* A long has 64 bits, so the two structures are one. */
 _Static_assert(sizeof(struct rlimit) == sizeof(struct rlimit64), "one layout");
 
-EXPORT int prlimit(pid_t pid, __rlimit_resource_t resource, const struct rlimit *new_limit, struct rlimit *old_limit)
+EXPORT UNCHECKED int prlimit(pid_t pid, __rlimit_resource_t resource, const struct rlimit *new_limit, struct rlimit *old_limit)
 {
 	return prlimit64(pid, resource, (const struct rlimit64 *)new_limit, (struct rlimit64 *)old_limit);
 }
 
-EXPORT int setrlimit64(__rlimit_resource_t resource, const struct rlimit64 *limit)
+EXPORT UNCHECKED int setrlimit64(__rlimit_resource_t resource, const struct rlimit64 *limit)
 {
 	return prlimit64(0, resource, limit, NULL);
 }
 
-EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
+EXPORT UNCHECKED int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
 {
-	return setrlimit64(resource, (const struct rlimit64 *)limit);
+	return prlimit64(0, resource, (const struct rlimit64 *)limit, NULL);
 }
 
-EXPORT int getrlimit64(__rlimit_resource_t resource, struct rlimit64 *limit)
+EXPORT UNCHECKED int getrlimit64(__rlimit_resource_t resource, struct rlimit64 *limit)
 {
 	return prlimit64(0, resource, NULL, limit);
 }
 
-EXPORT int getrlimit(__rlimit_resource_t resource, struct rlimit *limit)
+EXPORT UNCHECKED int getrlimit(__rlimit_resource_t resource, struct rlimit *limit)
 {
-	return getrlimit64(resource, (struct rlimit64 *)limit);
+	return prlimit64(0, resource, NULL, (struct rlimit64 *)limit);
 }
