@@ -7,10 +7,12 @@
 #ifndef RINGWAY_RINGBUF_SYS_H
 #define RINGWAY_RINGBUF_SYS_H
 
+#include <poll.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
+#include <time.h>
 
 #if defined(__x86_64__)
 static inline long sys_call6(long nr, long a, long b, long c, long d, long e, long f)
@@ -173,6 +175,15 @@ static inline ssize_t sys_getrandom(void *buf, size_t len, unsigned flags)
 static inline int sys_membarrier(int cmd, unsigned flags)
 {
 	return (int)sys_call3(SYS_membarrier, cmd, flags, 0);
+}
+
+/* What poll() says of fd at this moment: revents, 0 for nothing. */
+static inline short sys_ready_now(int fd, short events)
+{
+	struct pollfd p = { .fd = fd, .events = events };
+	struct timespec now = { 0 };
+
+	return sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0 ? p.revents : 0;
 }
 
 static inline int sys_prlimit(int pid, int resource, const void *new_limit, void *old_limit)

@@ -376,15 +376,13 @@ int conn_inq(struct conn *c, int fd)
 
 int conn_inq_hint(struct conn *c, int fd)
 {
-	struct pollfd p = { .fd = fd, .events = POLLRDHUP };
-	struct timespec now = { 0 };
 	int n = conn_inq(c, fd);
 
 	if (n < 0)
 		n = 0;
 	if (load_relaxed(&c->rx.shut) || n == INT_MAX)
 		return n;
-	return n + (load_relaxed(&c->rx.state) == RX_ENDED || (sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0 && p.revents & POLLRDHUP));
+	return n + (load_relaxed(&c->rx.state) == RX_ENDED || sys_ready_now(fd, POLLRDHUP) & POLLRDHUP);
 }
 
 /*

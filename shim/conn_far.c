@@ -153,10 +153,7 @@ void conn_far_judge(struct conn *c, int fd)
 /* Has the kernel heard of a reset, or with POLLRDHUP of an end? */
 static bool kernel_says(int fd, short end)
 {
-	struct pollfd p = { .fd = fd, .events = end };
-	struct timespec now = { 0 };
-
-	return sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0;
+	return sys_ready_now(fd, end);
 }
 
 /* A quiet connection's sender asks first whether there still is a receiver; a stream, or an answer, has just heard of it. */

@@ -263,12 +263,10 @@ ssize_t conn_sendfile(struct conn *c, int fd, int in_fd, off_t *off, size_t coun
 static ssize_t tcp_to_pipe(struct conn *c, int fd, int pipe_fd, size_t len, unsigned flags)
 {
 	size_t cap = switch_read_cap(c);
-	struct pollfd p = { .fd = fd, .events = POLLIN };
-	struct timespec now = { 0 };
 	ssize_t n;
 
 	/* The kernel sleeps for bytes whatever the flags say, but not where there are some. */
-	if (!cap || sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) <= 0)
+	if (!cap || !sys_ready_now(fd, POLLIN))
 		return -EAGAIN;
 	n = sys_call6(SYS_splice, fd, 0, pipe_fd, 0, (long)(len < cap ? len : cap), flags | SPLICE_F_NONBLOCK);
 	if (n > 0)
@@ -368,8 +366,6 @@ ssize_t conn_splice_in(struct conn *c, int fd, int pipe_fd, size_t len, unsigned
 static ssize_t splice_tcp(int pipe_fd, struct conn *c, int fd, size_t len, unsigned flags)
 {
 	bool may_block = !load_relaxed(&c->nonblock);
-	struct pollfd p = { .fd = fd, .events = POLLOUT };
-	struct timespec now = { 0 };
 	unsigned size = sizeof(int);
 	int room = 0, r;
 	ssize_t n;
@@ -384,7 +380,7 @@ static ssize_t splice_tcp(int pipe_fd, struct conn *c, int fd, size_t len, unsig
 		sys_getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, &size);
 		room = room / 16 > 0 ? room / 16 : 1;
 		len = len < (size_t)room ? len : (size_t)room;
-		if (sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) <= 0)
+		if (!sys_ready_now(fd, POLLOUT))
 			n = r = -EAGAIN;
 	}
 	if (r == 0) {

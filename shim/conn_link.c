@@ -292,12 +292,7 @@ short conn_kernel_events(const struct conn *c, short want)
  */
 static short ask_shut(int fd, short want, short kernel)
 {
-	struct pollfd p = { .fd = fd, .events = want | POLLRDHUP };
-	struct timespec now = { 0 };
-
-	if (!(kernel & POLLRDHUP) && sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0)
-		kernel |= p.revents;
-	return kernel;
+	return kernel & POLLRDHUP ? kernel : kernel | sys_ready_now(fd, want | POLLRDHUP);
 }
 
 /* The kernel says that the peer is gone, which a far one's link does before. */
@@ -317,11 +312,9 @@ static bool is_returning(struct conn *c)
 /* A lane has come back in this very look: the kernel was not asked of it, or its bytes were none of the program's. */
 static short ask_again(int fd, short want, short kernel)
 {
-	struct pollfd p = { .fd = fd, .events = want & (READ_EVENTS | WRITE_EVENTS) };
-	struct timespec now = { 0 };
+	short both = READ_EVENTS | WRITE_EVENTS;
 
-	kernel &= ~(READ_EVENTS | WRITE_EVENTS);
-	return sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0 ? kernel | p.revents : kernel;
+	return (kernel & ~both) | sys_ready_now(fd, want & both);
 }
 
 short conn_ready(struct conn *c, int fd, short want, short kernel)

@@ -328,10 +328,7 @@ static void after_call(struct conn *c, int fd)
 /* Nothing comes any more, or nothing that a peek could see beside what is there: one that wants more has it all. */
 static bool stream_is_over(struct conn *c, int fd)
 {
-	struct pollfd p = { .fd = fd, .events = POLLRDHUP };
-	struct timespec now = { 0 };
-
-	return load_relaxed(&c->rx.state) == RX_ENDED || load_relaxed(&c->rx.state) == RX_LEFT || sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0;
+	return load_relaxed(&c->rx.state) == RX_ENDED || load_relaxed(&c->rx.state) == RX_LEFT || sys_ready_now(fd, POLLRDHUP);
 }
 
 /* The ring was left, and has given what it had: what TCP has behind that belongs to the same call, or not. */
@@ -347,11 +344,9 @@ static bool stops_behind_ring(struct conn *c, int fd)
  */
 static bool leaves_error(struct conn *c, int fd)
 {
-	struct pollfd p = { .fd = fd };
-	struct timespec now = { 0 };
 	int kernel = 0;
 
-	return !conn_is_linked(c) && sys_call5(SYS_ppoll, &p, 1, &now, NULL, 8) > 0 && p.revents & POLLERR &&
+	return !conn_is_linked(c) && sys_ready_now(fd, 0) & POLLERR &&
 	       sys_call3(SYS_ioctl, fd, SIOCINQ, &kernel) == 0 && !kernel;
 }
 

@@ -37,7 +37,7 @@ static short await(int fd, short events, long ns)
 /* The peer has ended its stream: it says nothing more, and sends nothing more. */
 static bool peer_ended(int fd)
 {
-	return await(fd, POLLRDHUP, 0) & (POLLRDHUP | POLLHUP | POLLERR);
+	return sys_ready_now(fd, POLLRDHUP) & (POLLRDHUP | POLLHUP | POLLERR);
 }
 
 /* The sender's system calls take a moment; one that was killed in them holds nothing any more, but the kernel may need time to say so. */
