@@ -273,6 +273,16 @@ struct conn_bytes conn_bytes_so_far(const struct conn *conn)
 	return b;
 }
 
+/* A peer that ends takes the lane back with which it ends: that is no way back to TCP, and nobody's reason. */
+static bool ended_on_tcp(const struct conn *c)
+{
+	uint8_t reason = load_relaxed(&c->reason);
+
+	if (reason == REASON_RETREAT)
+		return load_relaxed(&c->returned) || !load_relaxed(&c->linked);
+	return !load_relaxed(&c->switches) || reason != REASON_NONE;
+}
+
 /* What of its bytes no process has told yet; the reason it is on TCP, once, when its last holder goes. */
 void conn_tell_summary(struct conn *c, bool last)
 {
@@ -292,7 +302,7 @@ void conn_tell_summary(struct conn *c, bool last)
 		summary_add_connection();
 	summary_add_bytes(delta[0], delta[1], delta[2], delta[3]);
 	conn_far_tell(c);
-	if (last && !c->reason_told && (!load_relaxed(&c->switches) || load_relaxed(&c->reason) != REASON_NONE)) {
+	if (last && !c->reason_told && ended_on_tcp(c)) {
 		uint8_t reason = load_relaxed(&c->reason);
 
 		c->reason_told = 1;

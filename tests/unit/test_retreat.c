@@ -237,6 +237,8 @@ static void end_is_told_once_however_often_the_last_bytes_came(void **state)
 	assert_receives(b.b, b.b_fd, "not read");
 	assert_int_equal(conn_recv(b.b, b.b_fd, got, sizeof(got), 0), 0);
 	assert_int_equal(conn_recv(b.b, b.b_fd, got, sizeof(got), 0), 0);
+	conn_tell_summary(b.b, true);
+	assert_int_equal(told.reasons[REASON_RETREAT], 0);
 	bench_close_b(&b);
 }
 
