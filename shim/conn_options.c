@@ -23,7 +23,7 @@ static const struct sockopt_unfit unfit[] = {
 	{ IPPROTO_TCP, TCP_MD5SIG_EXT, REASON_MD5, ENOPROTOOPT, OFF_NEVER },
 	{ IPPROTO_TCP, TCP_AO_ADD_KEY, REASON_MD5, ENOPROTOOPT, OFF_NEVER },
 	{ IPPROTO_TCP, TCP_REPAIR, REASON_REPAIR, EPERM, OFF_ZERO },
-	{ SOL_SOCKET, SO_ZEROCOPY, REASON_ZEROCOPY, EOPNOTSUPP, OFF_ZERO },
+	{ SOL_SOCKET, SO_ZEROCOPY, REASON_ZEROCOPY, EOPNOTSUPP, OFF_ZERO, .far_only = true },
 	{ SOL_SOCKET, SO_OOBINLINE, REASON_OOB, 0, OFF_ZERO },
 	{ SOL_SOCKET, SO_PEEK_OFF, REASON_PEEK_OFFSET, EOPNOTSUPP, OFF_NEGATIVE },
 	{ SOL_SOCKET, SO_TIMESTAMP, REASON_TIMESTAMPS, 0, OFF_ZERO },
@@ -86,7 +86,7 @@ static bool is_on(const struct sockopt_unfit *option, int fd)
 	int value;
 	unsigned len = sizeof(value);
 
-	return option->off != OFF_NEVER && sys_getsockopt(fd, option->level, option->name, &value, &len) == 0 &&
+	return option->off != OFF_NEVER && !option->far_only && sys_getsockopt(fd, option->level, option->name, &value, &len) == 0 &&
 	       sockopt_switches_on(option, &value, len);
 }
 
@@ -101,6 +101,7 @@ void conn_read_options(struct conn *c, int fd)
 	if (flags >= 0)
 		store_relaxed(&c->nonblock, (flags & O_NONBLOCK) != 0);
 	store_relaxed(&c->rcv_lowat, lowat > 0 ? lowat : 1);
+	store_relaxed(&c->zero_copies, int_option(fd, SOL_SOCKET, SO_ZEROCOPY) != 0);
 	store_relaxed(&c->tells_inq, int_option(fd, IPPROTO_TCP, TCP_INQ) != 0);
 	store_relaxed(&c->rcv_timeout_ns, timeout_option(fd, SO_RCVTIMEO));
 	store_relaxed(&c->snd_timeout_ns, timeout_option(fd, SO_SNDTIMEO));

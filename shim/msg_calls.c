@@ -10,6 +10,7 @@
 #include "shim/calls_common.h"
 #include "shim/conn_end.h"
 #include "shim/conn_iov.h"
+#include "shim/conn_zerocopy.h"
 #include "shim/fd_conn.h"
 #include "shim/wait.h"
 
@@ -19,11 +20,25 @@ ssize_t __recv_chk(int fd, void *buf, size_t len, size_t size, int flags);
 ssize_t __recvfrom_chk(int fd, void *buf, size_t len, size_t size, int flags, struct sockaddr *addr, socklen_t *addr_len);
 
 /* What a ring cannot carry: known at the first sign, before the call. */
-static inline void note_flags(int fd, int flags)
+static inline void note_urgent(int fd, int flags)
 {
-	if (unlikely(flags & (MSG_OOB | MSG_ZEROCOPY)))
-		(void)fd_pin(fd, flags & MSG_OOB ? REASON_OOB : REASON_ZEROCOPY);
+	if (unlikely(flags & MSG_OOB))
+		(void)fd_pin(fd, REASON_OOB);
 }
+
+/* The same of a send: 0, or what it ends with. */
+static inline int note_flags(struct conn *c, int fd, int flags)
+{
+	note_urgent(fd, flags);
+	return unlikely(flags & MSG_ZEROCOPY) ? conn_before_zerocopy(c, fd, flags) : 0;
+}
+
+#define RETURN_IF_OVER(r) \
+	do { \
+		int over_ = (r); \
+		if (unlikely(over_ < 0)) \
+			return as_errno(over_); \
+	} while (0)
 
 static NOINLINE ssize_t send_pinned(int fd, const void *buf, size_t len, int flags)
 {
@@ -36,7 +51,7 @@ static NOINLINE ssize_t send_slow(int fd, const void *buf, size_t len, int flags
 
 	if (unlikely(!c))
 		return real_send(fd, buf, len, flags);
-	note_flags(fd, flags);
+	RETURN_IF_OVER(note_flags(c, fd, flags));
 	RETURN_IF_PLAIN_TX(c, fd, real_send(fd, buf, len, flags));
 	return as_errno(conn_send(c, fd, buf, len, flags));
 }
@@ -67,7 +82,7 @@ static NOINLINE ssize_t sendto_slow(int fd, const void *buf, size_t len, int fla
 
 	if (unlikely(!c))
 		return real_sendto(fd, buf, len, flags, addr, addr_len);
-	note_flags(fd, flags);
+	RETURN_IF_OVER(note_flags(c, fd, flags));
 	RETURN_IF_PLAIN_TX(c, fd, real_sendto(fd, buf, len, flags, addr, addr_len));
 	/* A connected TCP socket ignores the address, but for one that cannot be read. */
 	if (addr && addr_len > sizeof(struct sockaddr_storage))
@@ -158,7 +173,7 @@ static NOINLINE ssize_t sendmsg_slow(int fd, const struct msghdr *msg, int flags
 
 	if (unlikely(!c))
 		return likely(may_pass(msg)) ? real_sendmsg(fd, msg, flags) : as_errno(-EBADF);
-	note_flags(fd, flags);
+	RETURN_IF_OVER(note_flags(c, fd, flags));
 	RETURN_IF_PLAIN_TX(c, fd, real_sendmsg(fd, msg, flags));
 	return as_errno(send_message(c, fd, msg, flags));
 }
@@ -205,7 +220,7 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned int nr_msgs, int flag
 				return (int)as_errno(-EBADF);
 		return real_sendmmsg(fd, msgs, nr_msgs, flags);
 	}
-	note_flags(fd, flags);
+	RETURN_IF_OVER(note_flags(c, fd, flags));
 	pass = plain_tx_enter(c);
 	if (pass != PASS_NOT)
 		return (int)plain_sendmmsg(c, fd, pass, msgs, nr_msgs, flags);
@@ -236,7 +251,7 @@ static NOINLINE ssize_t recv_slow(int fd, void *buf, size_t len, int flags)
 
 	if (unlikely(!c))
 		return real_recv(fd, buf, len, flags);
-	note_flags(fd, flags);
+	note_urgent(fd, flags);
 	RETURN_IF_PLAIN_RX(c, fd, flags, real_recv(fd, buf, len, flags));
 	return as_errno(conn_recv(c, fd, buf, len, flags));
 }
@@ -270,7 +285,7 @@ static NOINLINE ssize_t recvfrom_slow(int fd, void *buf, size_t len, int flags, 
 
 	if (unlikely(!c))
 		return real_recvfrom(fd, buf, len, flags, addr, addr_len);
-	note_flags(fd, flags);
+	note_urgent(fd, flags);
 	RETURN_IF_PLAIN_RX(c, fd, flags, real_recvfrom(fd, buf, len, flags, addr, addr_len));
 	n = conn_recv(c, fd, buf, len, flags);
 	/* The bytes are gone whatever is wrong with the place for an address, as with the kernel. */
@@ -358,7 +373,7 @@ static NOINLINE ssize_t recvmsg_slow(int fd, struct msghdr *msg, int flags)
 
 	if (unlikely(!c))
 		return real_recvmsg(fd, msg, flags);
-	note_flags(fd, flags);
+	note_urgent(fd, flags);
 	RETURN_IF_PLAIN_RX(c, fd, flags, real_recvmsg(fd, msg, flags));
 	return as_errno(recv_message(c, fd, msg, flags));
 }
@@ -409,7 +424,7 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *msgs, unsigned int nr_msgs, int flag
 
 	if (likely(!c))
 		return real_recvmmsg(fd, msgs, nr_msgs, flags, timeout);
-	note_flags(fd, flags);
+	note_urgent(fd, flags);
 	pass = plain_rx_enter(c);
 	if (pass != PASS_NOT)
 		return (int)plain_recvmmsg(c, fd, pass, msgs, nr_msgs, flags, timeout);

@@ -34,10 +34,10 @@ static short await(int fd, short events, long ns)
 	return sys_call5(SYS_ppoll, &p, 1, &left, NULL, 8) > 0 ? p.revents : 0;
 }
 
-/* The peer has ended its stream: it says nothing more, and sends nothing more. */
+/* The peer has ended its stream: it says nothing more, and sends nothing more. A reset hangs up; POLLERR alone may be completions in the error queue. */
 static bool peer_ended(int fd)
 {
-	return sys_ready_now(fd, POLLRDHUP) & (POLLRDHUP | POLLHUP | POLLERR);
+	return sys_ready_now(fd, POLLRDHUP) & (POLLRDHUP | POLLHUP);
 }
 
 /* The sender's system calls take a moment; one that was killed in them holds nothing any more, but the kernel may need time to say so. */

@@ -8,6 +8,7 @@
 
 #include "shim/calls_common.h"
 #include "shim/conn_iov.h"
+#include "shim/far.h"
 #include "shim/fd_conn.h"
 #include "shim/sockopt.h"
 
@@ -21,6 +22,8 @@ static void copy_option(struct conn *c, int level, int name, const void *value, 
 		return;
 	if ((name == SO_RCVTIMEO || name == SO_SNDTIMEO) && len >= sizeof(struct timeval))
 		store_relaxed(name == SO_RCVTIMEO ? &c->rcv_timeout_ns : &c->snd_timeout_ns, sockopt_timeout_ns(value));
+	if (name == SO_ZEROCOPY && len >= sizeof(int))
+		store_relaxed(&c->zero_copies, *(const int *)value != 0);
 	if (name == SO_RCVLOWAT && len >= sizeof(int))
 		store_relaxed(&c->rcv_lowat, *(const int *)value > 0 ? *(const int *)value : 1);
 }
@@ -34,7 +37,7 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 	if (likely(!c))
 		return real_setsockopt(fd, level, name, value, len);
 	bad = user_range_bad(value, len) ? NULL : sockopt_find_unfit(level, name);
-	if (bad && sockopt_switches_on(bad, value, len) && !fd_come_back(fd, bad->why) && bad->refused)
+	if (bad && (!bad->far_only || conn_is_far(c)) && sockopt_switches_on(bad, value, len) && !fd_come_back(fd, bad->why) && bad->refused)
 		return (int)as_errno(-bad->refused);
 	r = real_setsockopt(fd, level, name, value, len);
 	if (r == 0)

@@ -215,6 +215,17 @@ static void hear_far(struct sleeper *s)
 	s->far_rung = false;
 }
 
+/*
+ * Completions of zero copy lie in the socket's error queue until the program takes them, and a poll of it does not sleep: no news to who waits for bytes of a
+ * ring. The end of the stream hangs up, and is told by a bell as well.
+ */
+static bool holds_completions(const struct conn *conn, int fd)
+{
+	struct conn *c = (struct conn *)conn;
+
+	return load_relaxed(&c->zero_copies) && load_relaxed(&c->tx.mode) == MODE_PINNED && conn_rx_on_ring(c) && sys_ready_now(fd, 0) == POLLERR;
+}
+
 static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadline_ns, bool *rung)
 {
 	enum { OWN, BELL, NEGO, SIGNAL, RELATIVES, FAR, NR };
@@ -234,6 +245,10 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 	p[NEGO] = (struct pollfd){ .fd = nego_wait_fd(c), .events = POLLIN };
 	p[RELATIVES] = (struct pollfd){ .fd = conn_relatives_fd(c), .events = POLLIN };
 	p[FAR] = (struct pollfd){ .fd = s->armed ? conn_far_fd(c) : -1, .events = POLLIN };
+	if (unlikely(holds_completions(c, fd)) && what == WAIT_RX) {
+		p[OWN].fd = -1;
+		limit_ns = limit_ns < BRIEFLY_NS ? limit_ns : BRIEFLY_NS;
+	}
 	interruption_prepare(in, &s->held_back, timed);
 	p[SIGNAL] = (struct pollfd){ .fd = in->signal_fd, .events = POLLIN };
 	if (limit_ns != WAIT_FOREVER && now_ns() + limit_ns < until)

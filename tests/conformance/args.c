@@ -12,6 +12,7 @@ const struct word msg_words[] = {
 	{"peek", MSG_PEEK}, {"waitall", MSG_WAITALL}, {"trunc", MSG_TRUNC}, {"dontwait", MSG_DONTWAIT},
 	{"nosignal", MSG_NOSIGNAL}, {"more", MSG_MORE}, {"oob", MSG_OOB}, {"errqueue", MSG_ERRQUEUE},
 	{"ctrunc", MSG_CTRUNC}, {"eor", MSG_EOR}, {"cmsg_cloexec", MSG_CMSG_CLOEXEC}, {"waitforone", MSG_WAITFORONE},
+	{"zerocopy", MSG_ZEROCOPY},
 	{NULL, 0},
 };
 

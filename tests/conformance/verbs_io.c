@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
+
+#include <linux/errqueue.h>
 
 #include "verbs.h"
 
@@ -118,6 +121,56 @@ void verb_read(struct actor *a, int argc, char **argv)
 }
 
 /* How many calls it takes is not the script's business, only the bytes are. */
+/* The kernel tells neighbours in one message or in several, as it likes: told here in one. */
+struct completions {
+	uint32_t first, last, code;
+	bool any;
+};
+
+static void say_completions(struct actor *a, const struct completions *done)
+{
+	if (done->any)
+		say(a, " %u-%u%s", done->first, done->last, done->code & SO_EE_CODE_ZEROCOPY_COPIED ? " copied" : "");
+}
+
+static void join_completion(struct actor *a, struct completions *done, const struct sock_extended_err *e)
+{
+	bool joins = done->any && e->ee_info == done->last + 1 && e->ee_code == done->code;
+
+	if (!joins) {
+		say_completions(a, done);
+		*done = (struct completions){.first = e->ee_info, .code = e->ee_code, .any = true};
+	}
+	done->last = e->ee_data;
+}
+
+void verb_completions(struct actor *a, int argc, char **argv)
+{
+	int fd = fd_of(a, argv[1]);
+	struct completions done = {0};
+	char control[256] __attribute__((aligned(8)));
+
+	for (;;) {
+		struct msghdr msg = {.msg_control = control, .msg_controllen = sizeof(control)};
+		ssize_t n = CALL(recvmsg(fd, &msg, MSG_ERRQUEUE | MSG_DONTWAIT));
+
+		if (n < 0) {
+			say_completions(a, &done);
+			say(a, " ");
+			say_result(a, n);
+			return;
+		}
+		for (struct cmsghdr *cm = CMSG_FIRSTHDR(&msg); cm; cm = CMSG_NXTHDR(&msg, cm)) {
+			const struct sock_extended_err *e = (const void *)CMSG_DATA(cm);
+
+			if (e->ee_origin == SO_EE_ORIGIN_ZEROCOPY && e->ee_errno == 0)
+				join_completion(a, &done, e);
+			else
+				say(a, " other %d %d", cm->cmsg_level, cm->cmsg_type);
+		}
+	}
+}
+
 void verb_recvn(struct actor *a, int argc, char **argv)
 {
 	size_t want = (size_t)parse_number(argv[2]), got = 0;
