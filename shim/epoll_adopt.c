@@ -8,7 +8,7 @@
 #include "shim/ready.h"
 
 /*
- * Each registration of the connection, its set locked, until one says an error, or cannot be had now: -EAGAIN. One that goes meanwhile moves
+ * Each registration of the connection, its set locked, until one says an error or another word, or cannot be had now: -EAGAIN. One that goes meanwhile moves
  * those behind it up, and the next is passed over: then they are gone through once more, so nothing must come of a second time.
  */
 static int each(struct conn *c, int (*act)(struct epoll_reg *r, int fd), int fd)
@@ -62,6 +62,14 @@ static int disown(struct epoll_reg *r, int fd)
 	return 0;
 }
 
+static int want(struct epoll_reg *r, int fd)
+{
+	if (r->state != REG_PLAIN || !(r->events & EPOLLONESHOT))
+		return 0;
+	r->wanted = true;
+	return 1;
+}
+
 static int watch(struct epoll_reg *r, int fd)
 {
 	reg_watch(r, fd);
@@ -86,6 +94,16 @@ int ready_adopt(struct conn *c)
 	if (err)
 		ready_disown(c);
 	return err;
+}
+
+bool ready_waits_to_be_armed(struct conn *c)
+{
+	return each(c, want, -1) > 0;
+}
+
+bool ready_is_adopted(const struct conn *c)
+{
+	return pool_is_adopted(c);
 }
 
 /* Whom it cannot reach now goes home at the next look of its set. */

@@ -27,14 +27,23 @@ static void reg_arm_as_told(struct epoll_reg *r, const struct epoll_event *event
 	r->armed_tick = load_relaxed(&r->set->tick);
 }
 
-/* The rendezvous could not link before, because only the kernel knew whether this one-shot had fired: now it is known. */
-static void adopt_if_wanted(struct epoll_reg *r)
+/*
+ * The rendezvous waits, because only the kernel knows whether this one-shot has fired. The program arms it now, so it goes to the inner set instead, and
+ * the kernel's set, which could tell another thread of it meanwhile, is not armed at all. -EAGAIN: as ever.
+ */
+static int rearm_adopted(struct epoll_reg *r, const struct epoll_event *event)
 {
-	if (!r->wanted || r->state != REG_PLAIN)
-		return;
-	r->fresh = true;
-	reg_adopt(r);
-	r->fresh = false;
+	int err;
+
+	if (!r->wanted || event->events & EPOLLEXCLUSIVE)
+		return -EAGAIN;
+	r->wanted = false;
+	if (!nego_is_under_way(&r->conn->nego) || pool_set_adopted(r->conn, true))
+		return -EAGAIN;
+	err = reg_adopt_armed(r, event);
+	if (!err)
+		nego_look_soon(&r->conn->nego);
+	return err;
 }
 
 struct epoll_reg *reg_note(struct epoll_set *s, int fd, struct conn *c, const struct epoll_event *event)
@@ -130,11 +139,13 @@ static int ctl_mod(struct epoll_set *s, int epfd, int fd, struct epoll_reg *r, s
 	int err;
 
 	if (!r || r->state == REG_PLAIN) {
-		err = kernel_ctl(epfd, EPOLL_CTL_MOD, fd, event);
-		if (!err && r) {
+		err = r ? rearm_adopted(r, event) : -EAGAIN;
+		if (err == -EAGAIN)
+			err = kernel_ctl(epfd, EPOLL_CTL_MOD, fd, event);
+		if (!err && r)
 			reg_arm_as_told(r, event);
-			adopt_if_wanted(r);
-		}
+		if (!err && r && r->state == REG_ADOPTED)
+			reg_stir(r);
 		return err;
 	}
 	if ((event->events | r->events) & EPOLLEXCLUSIVE)

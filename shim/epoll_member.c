@@ -164,6 +164,16 @@ int reg_add_adopted(struct epoll_reg *r)
 	return 0;
 }
 
+int reg_adopt_armed(struct epoll_reg *r, const struct epoll_event *event)
+{
+	int err = (int)program_ctl(r->set, EPOLL_CTL_DEL, r->fd, 0, 0);
+
+	if (err)
+		return err;
+	err = reg_add_adopted(r);
+	return err && program_ctl(r->set, EPOLL_CTL_ADD, r->fd, event->events, event->data.u64) == 0 ? 0 : err;
+}
+
 int reg_adopt(struct epoll_reg *r)
 {
 	struct epoll_set *s = r->set;

@@ -248,6 +248,8 @@ void epoll_set_leave(struct epoll_set *s);
 struct epoll_reg *reg_find(struct epoll_set *s, struct conn *c, int fd);
 /* From the kernel set to the inner one. 0 or -errno, and then nothing has changed. */
 int reg_adopt(struct epoll_reg *r);
+/* Instead of the program's EPOLL_CTL_MOD, which would arm it so. It is in one of the sets afterwards. 0, or what the kernel's would be refused for. */
+int reg_adopt_armed(struct epoll_reg *r, const struct epoll_event *event);
 /* Straight into the inner set: the connection is adopted already. 0 or -errno as epoll_ctl. */
 int reg_add_adopted(struct epoll_reg *r);
 void reg_disown(struct epoll_reg *r);

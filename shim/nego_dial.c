@@ -11,6 +11,7 @@
 #include "shim/nego_link.h"
 #include "shim/nego_row.h"
 #include "shim/options.h"
+#include "shim/ready.h"
 
 /* A peer that answers "not now" for ever must not cost for ever. */
 enum { MAX_DIALS = 8 };
@@ -81,6 +82,10 @@ static enum nego_outcome dial(struct conn *c, int fd, const struct nego_tuple *t
 		rc = nego_find_peer(c, t, &uid, why);
 		if (rc)
 			return rc == -EAGAIN ? NEGO_LATER : NEGO_FAILED;
+	}
+	if (ready_waits_to_be_armed(c)) {
+		*why = REASON_ONE_SHOT;
+		return NEGO_LATER;
 	}
 	/* Before the peer is troubled: a dial that cannot be followed by a word counts against us there. */
 	rc = nego_row_room(c, why);

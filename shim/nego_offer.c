@@ -11,6 +11,7 @@
 #include "ringbuf/sys.h"
 #include "shim/nego_link.h"
 #include "shim/nego_row.h"
+#include "shim/ready.h"
 
 enum { BACKLOG = 4, MAX_STRANGERS = 16, MAX_ACCEPTS = 8 };
 
@@ -40,6 +41,10 @@ static enum nego_outcome offer_make(struct conn *c, const struct nego_tuple *t, 
 
 	if (rc)
 		return rc == -EAGAIN ? NEGO_LATER : NEGO_FAILED;
+	if (ready_waits_to_be_armed(c)) {
+		*why = REASON_ONE_SHOT;
+		return NEGO_LATER;
+	}
 	row = nego_row_claim(c, &out, why);
 	if (!row)
 		return out;

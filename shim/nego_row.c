@@ -122,11 +122,14 @@ void nego_row_drop(struct conn *c)
 {
 	struct nego_row *row = nego_row_of(c);
 
-	if (!row)
-		return;
-	nego_remote_drop(c, row);
-	nego_row_unequip(c, row);
-	row_release(c, row);
+	if (row) {
+		nego_remote_drop(c, row);
+		nego_row_unequip(c, row);
+		row_release(c, row);
+	}
+	/* What was adopted when the program armed it, for a link that has not come. */
+	if (ready_is_adopted(c) && !load_relaxed(&c->linked))
+		ready_disown(c);
 }
 
 void nego_row_done(struct conn *c, struct nego_row *row)
@@ -242,7 +245,7 @@ int nego_row_equip(struct conn *c, struct nego_row *row, enum reason *why)
 	}
 	rc = ready_adopt(c);
 	if (rc) {
-		*why = nego_reason_of(rc, REASON_NO_FDS);
+		*why = rc == -EAGAIN ? REASON_ONE_SHOT : nego_reason_of(rc, REASON_NO_FDS);
 		return rc;
 	}
 	row->adopted = true;

@@ -46,6 +46,12 @@ static inline void nego_look_soon(struct nego_part *np)
 	np->due_calls = 0;
 }
 
+/* The peer is looked for, or will be. */
+static inline bool nego_is_under_way(const struct nego_part *np)
+{
+	return np->phase < NEGO_AGREED;
+}
+
 /* The only thing that a data call on plain TCP pays: two compares. */
 static inline bool nego_due(const struct nego_part *np, uint64_t calls, uint64_t bytes)
 {

@@ -26,6 +26,13 @@ struct conn;
  */
 int ready_adopt(struct conn *c);
 
+/*
+ * Before the peer is troubled: would ready_adopt() be refused for a one-shot registration? Then that one is taken in with the program's next EPOLL_CTL_MOD,
+ * before there is a link.
+ */
+bool ready_waits_to_be_armed(struct conn *c);
+bool ready_is_adopted(const struct conn *c);
+
 /* The opposite: the link came to nothing, or both lanes are back on TCP. Registrations return to the kernel. -EAGAIN: not all just now. */
 int ready_disown(struct conn *c);
 

@@ -101,6 +101,11 @@ def ring_used_for_all(summary, work, result):
     expect("reasons", [s["reasons"] for s in summary], [{}] * len(summary))
 
 
+def all_moved(summary, work, result):
+    ring_used_for_all(summary, work, result)
+    expect("connections on rings", sum(s["switched"]["shm"] for s in summary), sum(s["connections"] for s in summary))
+
+
 def ring_used_and_said(*texts):
     def check(summary, work, result):
         ring_used(summary, work, result)
@@ -295,6 +300,8 @@ def cases(probes, work):
         "stdio": Case(probe("stdio"), at_once),
         "stdio-late": Case(probe("stdio", "late"), at_once, ring_used_for_all),
         "stdio-fork": Case(probe("stdio", "fork"), at_once, ring_used),
+        "one-shots": Case(probe("oneshot"), check=all_moved),
+        "one-shots-on-ring": Case(probe("oneshot"), at_once, all_moved),
         "moves": Case(probe("moves")),
         "moves-on-ring": Case(probe("moves"), at_once, ring_used),
         "moves-on-ring-old-kernel": Case(probe("moves", "old"), at_once, ring_used),

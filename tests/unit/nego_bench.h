@@ -27,7 +27,7 @@ struct seen {
 	int seeks, pins, links, adopts, disowns;
 	enum reason why;
 	int watched, busy, adopt_rc, hide_rc, hide_after;
-	bool locked, off;
+	bool locked, off, waits_to_be_armed;
 	int part;	/* enum renew_part */
 	bool few_fds;	/* there is room for `room` hidden ones */
 	int room;

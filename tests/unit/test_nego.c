@@ -389,6 +389,24 @@ static void readiness_may_ask_for_a_later_link(void **state)
 	bench_close();
 }
 
+/* Dials are counted; those that are made in vain before the program arms its registration again must not use them up. */
+static void a_one_shot_is_waited_for_before_the_peer_is_troubled(void **state)
+{
+	bench_open(V4);
+	poke_connector();
+	seen.waits_to_be_armed = true;
+	for (int i = 0; i < 12; i++)
+		poke_acceptor();
+	assert_int_equal(bench.acceptor.nego.dials, 0);
+	assert_int_equal(bench.acceptor.reason, REASON_ONE_SHOT);
+	seen.waits_to_be_armed = false;
+	poke_acceptor();
+	poke_connector();
+	poke_acceptor();
+	assert_linked();
+	bench_close();
+}
+
 static void no_room_for_hidden_fds_pins_and_leaks_nothing(void **state)
 {
 	/* connector: listener, data bell, room bell; acceptor: link, data bell, room bell */
@@ -557,6 +575,7 @@ int main(void)
 		cmocka_unit_test(a_child_that_is_left_alone_begins_anew),
 		cmocka_unit_test(a_lane_in_use_is_waited_out),
 		cmocka_unit_test(readiness_may_ask_for_a_later_link),
+		cmocka_unit_test(a_one_shot_is_waited_for_before_the_peer_is_troubled),
 		cmocka_unit_test(no_room_for_hidden_fds_pins_and_leaks_nothing),
 		cmocka_unit_test(without_descriptors_nothing_is_begun),
 		cmocka_unit_test(few_descriptors_are_left_to_the_attempts_under_way),
