@@ -214,6 +214,8 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 			conn_lied(c, fd, REASON_BAD_POSITION);
 			store_relaxed(&c->rx.pending_errno, 0);
 			lane_unlock(&c->rx.lock);
+		} else {
+			lane_lock_surely(&c->tx.lock);
 		}
 		return -ECONNRESET;
 	}

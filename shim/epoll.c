@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "shim/circle.h"
 #include "shim/conn.h"
 #include "shim/epoll.h"
 #include "shim/epoll_set.h"
@@ -107,13 +108,18 @@ void epoll_set_drop(struct epoll_set *s, int epfd)
 
 /* ---- fork ---------------------------------------------------------------------------------------------------------- */
 
+static const struct lane_lock *fork_misses;
+static bool fork_regardless;
+
 /* Free records, too: one may come into use while we wait for it. What a handler's fork finds locked by its own thread is not ours to unlock. */
 static bool fork_lock(struct epoll_set *s)
 {
 	int err = lane_lock_briefly(&s->lock);
 
-	if (err < 0)
-		return err == -EDEADLK;
+	if (err < 0) {
+		fork_misses = &s->lock;
+		return err == -EDEADLK || fork_regardless;
+	}
 	s->fork_locked = true;
 	if (!s->live)
 		return true;
@@ -162,13 +168,19 @@ static bool fork_child_set(struct epoll_set *s)
 	return true;
 }
 
+static bool got(const struct lane_lock *missing)
+{
+	fork_misses = missing;
+	return !missing;
+}
+
 static bool fork_lock_all(void)
 {
 	uint32_t nr_locked = 0;
 
-	while (pool_for_each_record(&nr_locked, fork_lock) && pool_fork_prepare()) {
+	while (pool_for_each_record(&nr_locked, fork_lock) && got(pool_fork_prepare(fork_regardless))) {
 		/* New records come under the pool's lock, which is taken after the sets'. */
-		if (likely(pool_has_records(nr_locked)) && epoll_early_fork_prepare())
+		if (likely(pool_has_records(nr_locked)) && got(epoll_early_fork_prepare(fork_regardless)))
 			return true;
 		pool_fork_release(false);
 		if (pool_has_records(nr_locked))
@@ -177,13 +189,22 @@ static bool fork_lock_all(void)
 	return false;
 }
 
-/* A handler in the middle of another thread's call may want any of these before it lets go the one that is missing: then all over again. */
+/*
+ * A handler in the middle of another thread's call may want any of these before it lets go the one that is missing: then all over again. Where it wants
+ * what the call holds in whose middle this fork is, one of the two does without.
+ */
 void epoll_fork_prepare(void)
 {
+	struct circle_wait circle;
+
+	circle_begin(&circle);
+	fork_regardless = false;
 	while (!fork_lock_all()) {
 		for_each_record(fork_unlock);
+		fork_regardless = lane_waits_in_circle(&circle, fork_misses);
 		sys_call0(SYS_sched_yield);
 	}
+	circle_leave(&circle);
 }
 
 void epoll_fork_parent(void)

@@ -123,12 +123,12 @@ void epoll_early_forget_set(struct epoll_set *s)
 /* A handler that forks inside the lock keeps what it has. */
 static bool fork_holds;
 
-bool epoll_early_fork_prepare(void)
+const struct lane_lock *epoll_early_fork_prepare(bool regardless)
 {
 	int err = lane_lock_briefly(&early.lock);
 
 	fork_holds = err >= 0;
-	return err >= 0 || err == -EDEADLK;
+	return err >= 0 || err == -EDEADLK || regardless ? NULL : &early.lock;
 }
 
 void epoll_early_fork_release(bool child)

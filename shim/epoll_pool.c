@@ -395,12 +395,12 @@ int64_t pool_nested_probe_at(void)
 /* A handler that forks inside the pool's lock keeps what it has: the lock is recursive for the fork alone. */
 static bool pool_fork_holds;
 
-bool pool_fork_prepare(void)
+const struct lane_lock *pool_fork_prepare(bool regardless)
 {
 	int err = lane_lock_briefly(&pool.lock);
 
 	pool_fork_holds = err >= 0;
-	return err >= 0 || err == -EDEADLK;
+	return err >= 0 || err == -EDEADLK || regardless ? NULL : &pool.lock;
 }
 
 void pool_fork_release(bool child)

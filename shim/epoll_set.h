@@ -204,8 +204,8 @@ bool pool_for_each_record(uint32_t *from, bool (*fn)(struct epoll_set *s));
 bool pool_has_records(uint32_t nr);
 /* The earliest probe of the sets that are watched from outside; 0: none. */
 int64_t pool_nested_probe_at(void);
-/* False: locked for long. */
-bool pool_fork_prepare(void);
+/* NULL, or what is locked for long; `regardless`, it goes on without. */
+const struct lane_lock *pool_fork_prepare(bool regardless);
 void pool_fork_release(bool child);
 
 static inline void list_append(struct reg_list *list, struct epoll_reg *r, size_t link)
@@ -304,7 +304,7 @@ void set_kick(struct epoll_set *s);
 
 void epoll_early_note(struct epoll_set *s, int op, int fd, const struct epoll_event *event);
 void epoll_early_forget_set(struct epoll_set *s);
-bool epoll_early_fork_prepare(void);
+const struct lane_lock *epoll_early_fork_prepare(bool regardless);
 void epoll_early_fork_release(bool child);
 
 /* ---- epoll_ctl.c, epoll_wait.c: as the libc call, but -errno -------------------------------------------------------- */

@@ -32,6 +32,7 @@ void family_init(struct family *shared)
 	family = shared;
 	store_relaxed(&family->last_member, FOUNDER);
 	store_relaxed(&family_me, FOUNDER);
+	circle_init(&family->circle);
 }
 
 static struct flock byte_of(uint32_t member)

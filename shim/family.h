@@ -23,10 +23,12 @@
 #include <stdint.h>
 
 #include "ringbuf/atomic.h"
+#include "shim/circle.h"
 
 /* Shared by the family, beside the connection records. */
 struct family {
 	_Atomic uint32_t last_member;
+	struct circle circle;
 };
 
 #define FAMILY_MAX UINT32_C(0x3fffffff)

@@ -14,6 +14,7 @@
 #include "shim/family.h"
 #include "shim/far.h"
 #include "shim/guard.h"
+#include "shim/lane_lock.h"
 #include "shim/nego.h"
 #include "shim/own_fd.h"
 #include "shim/stats_slots.h"
@@ -23,7 +24,7 @@ pid_t inherit_pid;
 
 /* One fork at a time, from the first handler to the last; no signal of this thread comes in between. */
 static struct {
-	_Atomic int lock;
+	struct lane_lock lock;
 	uint64_t signals;
 	int kept_errno;
 	uint32_t child;
@@ -37,8 +38,8 @@ void inherit_before_fork(void)
 	if (!guard_ready())
 		return;
 	(void)sys_call4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &signals, sizeof(all));
-	while (exchange(&forking.lock, 1))
-		(void)sys_call0(SYS_sched_yield);
+	lane_lock_surely(&forking.lock);
+	lane_lock_fork_prepare();
 	forking.signals = signals;
 	fd_fork_prepare();
 	forking.list = fd_list_conns();
@@ -57,7 +58,7 @@ static void end_fork(void)
 	fd_list_free(&forking.list);
 	fd_fork_done();
 	errno = forking.kept_errno;
-	store_release(&forking.lock, 0);
+	lane_unlock(&forking.lock);
 	(void)sys_call4(SYS_rt_sigprocmask, SIG_SETMASK, &signals, NULL, sizeof(signals));
 }
 

@@ -11,7 +11,9 @@
 #include <time.h>
 
 #include "ringbuf/sys.h"
+#include "shim/circle.h"
 #include "shim/family.h"
+#include "shim/handler.h"
 
 #define SPINS 100
 #define PATIENCE_NS 20000000L
@@ -29,9 +31,32 @@ static uint64_t this_thread(void)
 	return (uint64_t)load_relaxed(&family_me) << 32 | own_tid;
 }
 
+/*
+ * Whose copy this process's first thread is. A handler that has interrupted a call on a lane and forks has that call in the child, too, where
+ * nobody will ever unlock for it: the one that has locked may wait for the child's end.
+ */
+#define ANCESTORS 4
+static uint64_t ancestors[ANCESTORS], forker;
+
+void lane_lock_fork_prepare(void)
+{
+	forker = this_thread();
+}
+
 void lane_lock_fork_child(void)
 {
+	for (unsigned i = ANCESTORS - 1; i; i--)
+		ancestors[i] = ancestors[i - 1];
+	ancestors[0] = forker;
 	own_tid = 0;
+}
+
+static bool is_ancestor(uint64_t owner)
+{
+	for (unsigned i = 0; i < ANCESTORS; i++)
+		if (ancestors[i] == owner)
+			return true;
+	return false;
 }
 
 static uint32_t member_of(uint64_t owner)
@@ -46,7 +71,7 @@ static bool is_of_this_process(uint64_t owner)
 }
 
 /* A thread id that was given anew only makes us wait on. */
-static bool owner_is_gone(uint64_t owner)
+bool lane_owner_is_gone(uint64_t owner)
 {
 	if (owner == LANE_LOCK_ALONE)
 		return false;
@@ -55,13 +80,18 @@ static bool owner_is_gone(uint64_t owner)
 	return family_is_gone(member_of(owner));
 }
 
+uint64_t lane_owner_named(uint64_t owner)
+{
+	return member_of(owner) ? owner : (uint64_t)load_relaxed(&family_me) << 32 | owner;
+}
+
 int lane_trylock_concurrent(struct lane_lock *l)
 {
 	uint64_t found = 0, me = this_thread();
 
 	if (compare_exchange(&l->owner, &found, me))
 		return 1;
-	if (is_of_this_process(found & ~LANE_LOCK_WAITERS) || !owner_is_gone(found & ~LANE_LOCK_WAITERS))
+	if (is_of_this_process(found & ~LANE_LOCK_WAITERS) || !lane_owner_is_gone(found & ~LANE_LOCK_WAITERS))
 		return 0;
 	return compare_exchange(&l->owner, &found, me | (found & LANE_LOCK_WAITERS)) ? LANE_TAKEN_OVER : 0;
 }
@@ -86,24 +116,47 @@ bool lane_is_mine(const struct lane_lock *l)
 	return owner && is_own(owner, this_thread());
 }
 
+/* In vain: for ever, as far as is known. */
+static bool waits_in_vain(struct circle_wait *w, uint64_t me, uint64_t owner, bool surely)
+{
+	enum circle_will will = CIRCLE_NEVER;
+
+	if (!surely && !w->seat)
+		will = handler_inside() ? CIRCLE_SOON : CIRCLE_LATE;
+	return circle_look(w, me, owner, will) || (!surely && is_ancestor(owner) && handler_inside());
+}
+
+bool lane_waits_in_circle(struct circle_wait *w, const struct lane_lock *l)
+{
+	uint64_t owner = load_relaxed(&((struct lane_lock *)l)->owner) & ~LANE_LOCK_WAITERS;
+
+	return owner && circle_look(w, this_thread(), owner, CIRCLE_LATE);
+}
+
 /*
  * Sleeps at most so often, or for ever. An unlock wakes one and takes the mark away, so whoever has been asleep keeps it for the others: takes the lock
- * with it, and does not give up without.
+ * with it, and does not give up without. A timer's signals may come more often than patience ends.
  */
-static int lock_within(struct lane_lock *l, unsigned sleeps)
+static int lock_within(struct lane_lock *l, unsigned sleeps, bool surely)
 {
 	uint64_t me = this_thread(), mark = 0;
 	struct timespec patience = { .tv_nsec = sleeps == FOR_EVER ? PATIENCE_NS : BRIEF_NS };
+	struct circle_wait circle;
+	bool gives_up = false;
+	int r;
 
+	circle_begin(&circle);
 	for (unsigned spins = 0;; spins++) {
 		uint64_t found = 0;
 		uint64_t owner;
 
+		r = 0;
 		if (compare_exchange(&l->owner, &found, me | mark))
-			return 0;
+			break;
 		owner = found & ~LANE_LOCK_WAITERS;
+		r = -EDEADLK;
 		if (is_own(owner, me))
-			return -EDEADLK;
+			break;
 		if (spins < SPINS) {
 			cpu_relax();
 			continue;
@@ -111,26 +164,43 @@ static int lock_within(struct lane_lock *l, unsigned sleeps)
 		if (!(found & LANE_LOCK_WAITERS) &&
 		    !compare_exchange(&l->owner, &found, found | LANE_LOCK_WAITERS))
 			continue;
+		if (gives_up)
+			break;
+		r = -EBUSY;
 		if (sleeps != FOR_EVER && sleeps-- == 0)
-			return -EBUSY;
+			break;
 		mark = LANE_LOCK_WAITERS;
 		found |= LANE_LOCK_WAITERS;
-		if (sys_call4(SYS_futex, futex_of(l), FUTEX_WAIT, (uint32_t)found, &patience) != -ETIMEDOUT)
+		r = (int)sys_call4(SYS_futex, futex_of(l), FUTEX_WAIT, (uint32_t)found, &patience);
+		if (r != -ETIMEDOUT && r != -EINTR)
 			continue;
 		/* Others may be waiting too: the mark is kept, at worst for one wake-up too many. */
-		if (owner_is_gone(owner) && compare_exchange(&l->owner, &found, me | LANE_LOCK_WAITERS))
-			return 1;
+		r = 1;
+		if (lane_owner_is_gone(owner) && compare_exchange(&l->owner, &found, me | LANE_LOCK_WAITERS))
+			break;
+		gives_up = sleeps == FOR_EVER && waits_in_vain(&circle, me, owner, surely);
 	}
+	circle_leave(&circle);
+	return r;
 }
 
 int lane_lock_concurrent(struct lane_lock *l)
 {
-	return lock_within(l, FOR_EVER);
+	uint64_t nobody = 0;
+
+	if (likely(compare_exchange(&l->owner, &nobody, this_thread())))
+		return 0;
+	return lock_within(l, FOR_EVER, false);
 }
 
 int lane_lock_briefly(struct lane_lock *l)
 {
-	return lock_within(l, BRIEF_SLEEPS);
+	return lock_within(l, BRIEF_SLEEPS, false);
+}
+
+void lane_lock_surely(struct lane_lock *l)
+{
+	(void)lock_within(l, FOR_EVER, true);
 }
 
 void lane_unlock_concurrent(struct lane_lock *l)

@@ -8,7 +8,7 @@
  * Alone (one thread, a record that no fork has ever shared) taking it is a plain store. Otherwise it is a compare and
  * exchange, and a futex where two meet. A holder that died is noticed by the waiter's timeout and taken over from; so is
  * a relative by whoever only tries. A signal handler that finds its own thread holding the lane is told -EDEADLK and lets its call fall back; nothing waits
- * for itself.
+ * for itself, and nobody in a circle (circle.h): one of those who would is told the same, a handler where there is one.
  */
 
 #include <stdbool.h>
@@ -25,9 +25,11 @@ struct lane_lock {
 #define LANE_LOCK_WAITERS UINT64_C(0x80000000)
 #define LANE_LOCK_ALONE UINT64_C(0x7fffffff)	/* held by the only thread there is */
 
-/* 0; 1 if the lane was taken over from a holder that died; -EDEADLK if this thread holds it already. */
+/* 0; 1 if the lane was taken over from a holder that died; -EDEADLK if this thread holds it already, or waits in a circle. */
 int lane_lock_concurrent(struct lane_lock *l);
-/* The same, or -EBUSY where it is locked for long: for who has something that the owner may want. Some 20 ms at most. */
+/* For who cannot do without: others of the circle give up. */
+void lane_lock_surely(struct lane_lock *l);
+/* As lane_lock_concurrent(), or -EBUSY where it is locked for long: for who has something that the owner may want. Some 20 ms at most. */
 int lane_lock_briefly(struct lane_lock *l);
 void lane_unlock_concurrent(struct lane_lock *l);
 int lane_trylock_concurrent(struct lane_lock *l);
@@ -35,7 +37,16 @@ int lane_trylock_concurrent(struct lane_lock *l);
 /* Does this thread hold it? */
 bool lane_is_mine(const struct lane_lock *l);
 
-/* In a forked child, before anything else: the thread has another id. */
+/* Of a thread, as it stands in `owner`. A process that has taken a number (family.h) is found in its locks without one, too. */
+bool lane_owner_is_gone(uint64_t owner);
+uint64_t lane_owner_named(uint64_t owner);
+
+struct circle_wait;
+/* For who tries again and again to get what others hold: true where it waits in a circle by that, and is to do without. circle_leave() ends it. */
+bool lane_waits_in_circle(struct circle_wait *w, const struct lane_lock *l);
+
+/* By the thread that forks; and in the child, before anything else: the thread has another id. */
+void lane_lock_fork_prepare(void);
 void lane_lock_fork_child(void);
 
 static inline bool lane_is_alone(bool shared)

@@ -247,4 +247,16 @@ MODELS = {
             "NO_GENERATION": ([], "a poll takes back from the new link what it gave to the old one"),
         },
     },
+    "circle": {
+        "scenes": {
+            "two": ([], "two threads, three locks, one call and two, handlers and not"),
+        },
+        "mutations": {
+            "BELIEVE_AT_ONCE": ([], "gives up at the first sight of a circle"),
+            "ONE_LOOK": ([], "believes a look that may have been under way when the circle was first seen"),
+            "SAME_NUMBER": ([], "takes other waits for those that it has seen"),
+            "NOBODY_GIVES_UP": ([], "sees the circle and waits on"),
+            "HANDLERS_ONLY": ([], "where no handler is known nobody gives up"),
+        },
+    },
 }

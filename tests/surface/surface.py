@@ -371,6 +371,8 @@ def cases(probes, work):
         table["late-" + how] = Case(probe("late", how), at_once, ring_used)
     table["peek-offset"] = Case(probe("peek_offset"))
     table["peek-offset-on-ring"] = Case(probe("peek_offset"), at_once, ring_used)
+    for how in ("threads", "processes", "three", "sets", "shut", "forks"):
+        table["circle-" + how + "-on-ring"] = Case(probe("circle", how), at_once, ring_used)
     for how in ("jump", "copies", "cancel"):
         table["leave-" + how] = Case(probe("leave", how))
         table["leave-" + how + "-on-ring"] = Case(probe("leave", how), at_once, ring_used)

@@ -16,7 +16,6 @@
 void conn_fork_prepare(struct conn *const *held, unsigned nr, uint32_t child) {}
 void conn_fork_child(void) {}
 void conn_fork_cancel(struct conn *const *held, unsigned nr, uint32_t child) {}
-void lane_lock_fork_child(void) {}
 
 static struct family *family;
 

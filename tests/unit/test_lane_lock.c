@@ -140,6 +140,80 @@ static void dead_holder_in_another_namespace_is_taken_over_from(void **state)
 	relative_bury(&r);
 }
 
+/* ---- circles ---- */
+
+static struct lane_lock first, second, third;
+
+struct part {
+	struct lane_lock *has, *wants;
+	pthread_barrier_t *all_have;
+	int got;
+};
+
+static void *takes_part(void *arg)
+{
+	struct part *p = arg;
+
+	assert_int_equal(lane_lock(p->has, true), 0);
+	pthread_barrier_wait(p->all_have);
+	p->got = lane_lock(p->wants, true);
+	if (p->got == 0)
+		lane_unlock(p->wants);
+	lane_unlock(p->has);
+	return NULL;
+}
+
+/* None is a handler's. */
+static void one_of_a_circle_gives_up(void **state)
+{
+	pthread_barrier_t all_have;
+	struct part part[] = {
+		{ &first, &second, &all_have, 1 }, { &second, &third, &all_have, 1 }, { &third, &first, &all_have, 1 },
+	};
+	pthread_t thread[3];
+	int nr_gave_up = 0;
+
+	(void)state;
+	pthread_barrier_init(&all_have, NULL, 3);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, takes_part, &part[i]), 0);
+	for (int i = 0; i < 3; i++) {
+		pthread_join(thread[i], NULL);
+		nr_gave_up += part[i].got == -EDEADLK;
+		assert_true(part[i].got == 0 || part[i].got == -EDEADLK);
+	}
+	pthread_barrier_destroy(&all_have);
+	assert_int_equal(nr_gave_up, 1);
+}
+
+static void *waits_surely(void *arg)
+{
+	struct part *p = arg;
+
+	assert_int_equal(lane_lock(p->has, true), 0);
+	pthread_barrier_wait(p->all_have);
+	lane_lock_surely(p->wants);
+	lane_unlock(p->wants);
+	lane_unlock(p->has);
+	return NULL;
+}
+
+static void who_cannot_do_without_is_not_the_one(void **state)
+{
+	pthread_barrier_t all_have;
+	struct part part[] = { { &first, &second, &all_have, 1 }, { &second, &first, &all_have, 1 } };
+	pthread_t thread[2];
+
+	(void)state;
+	pthread_barrier_init(&all_have, NULL, 2);
+	assert_int_equal(pthread_create(&thread[0], NULL, takes_part, &part[0]), 0);
+	assert_int_equal(pthread_create(&thread[1], NULL, waits_surely, &part[1]), 0);
+	pthread_join(thread[0], NULL);
+	pthread_join(thread[1], NULL);
+	pthread_barrier_destroy(&all_have);
+	assert_int_equal(part[0].got, -EDEADLK);
+}
+
 /* The waiter's patience ends several times, with a holder whose thread id names nobody in its namespace. */
 static void nobody_takes_over_from_the_living_in_another_namespace(void **state)
 {
@@ -225,6 +299,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(alone_it_is_a_store_and_still_not_taken_twice),
 		cmocka_unit_test(own_thread_is_told_not_to_wait),
+		cmocka_unit_test(one_of_a_circle_gives_up),
+		cmocka_unit_test(who_cannot_do_without_is_not_the_one),
 		cmocka_unit_test(dead_holder_is_taken_over_from),
 		cmocka_unit_test(who_tries_takes_over_from_the_dead_only),
 		cmocka_unit_test(dead_holder_in_another_namespace_is_taken_over_from),
