@@ -39,6 +39,7 @@ struct conn *conn_opened(enum conn_role role, bool nonblock)
 	memset(c, 0, sizeof(*c));
 	c->index = index;
 	c->generation = generation + 1;
+	c->born = c->generation;
 	c->role = (uint8_t)role;
 	store_relaxed(&c->nonblock, nonblock);
 	store_relaxed(&c->rcv_lowat, 1);

@@ -97,6 +97,7 @@ struct lane_rx {
 	_Atomic uint8_t unlooked;	/* a look did not get the lock: what called for it is still to be seen */
 	_Atomic uint8_t dead;	/* the stream cannot be trusted any more: the kernel's socket is not read again */
 	_Atomic int32_t in_calls;
+	_Atomic int32_t in_waits;	/* threads and relatives that sleep on the kernel's socket alone, since there was no link; see conn_wait_enters() */
 	_Atomic uint64_t tcp_bytes;	/* program bytes taken from the kernel */
 	_Atomic uint64_t calls;
 	uint64_t cap_pos;	/* S of the acknowledged announcement: no read from TCP goes past it */
@@ -154,6 +155,7 @@ struct conn {
 
 	uint32_t index;
 	uint32_t generation;	/* grows each time the record is used anew */
+	uint32_t born;		/* ... as it was when this connection began: it grows when a link is given up, too */
 	_Atomic uint32_t next_free;
 	_Atomic int32_t nr_holders;	/* processes that have a descriptor of it */
 	_Atomic int32_t nr_maps;	/* processes that may still look at the record */
@@ -335,6 +337,34 @@ static inline void conn_wait_seen(struct conn *c)
 static inline bool conn_is_linked(const struct conn *c)
 {
 	return load_acquire(&((struct conn *)c)->linked) != 0;
+}
+
+/*
+ * While one sleeps on the kernel's socket of a connection that has no link, another thread or relative may make one, acknowledge, and take the frame out of
+ * the socket again before the sleeper has looked; of the bytes that the ring brings then no bell would tell it. So the sleepers are counted, and
+ * with one nothing is acknowledged: the next bytes come by TCP. Alone nobody else can do so, and pinned nobody will.
+ */
+static inline bool conn_wait_counts(const struct conn *c)
+{
+	struct conn *m = (struct conn *)c;
+
+	return !lane_is_alone(load_relaxed(&m->shared)) && !load_relaxed(&m->pinned);
+}
+
+static inline void conn_wait_leaves(struct conn *c)
+{
+	fetch_sub(&c->rx.in_waits, 1);
+}
+
+/* False, and not counted: there is a link by now. Pairs with switch_acknowledge(). */
+static inline bool conn_wait_enters(struct conn *c)
+{
+	fetch_add(&c->rx.in_waits, 1);
+	fence_full();
+	if (likely(!conn_is_linked(c)))
+		return true;
+	conn_wait_leaves(c);
+	return false;
 }
 
 /* Bytes of the program, of both lanes, by either road, over all links. Hints unless the locks are held. */

@@ -18,6 +18,8 @@ struct item {
 	uint32_t at;		/* its place in fds */
 	short asserted;		/* what the kernel says all the time and nobody wants: not worth waking for */
 	short armed;
+	bool counted;		/* by conn_wait_enters() */
+	uint32_t born;		/* of the connection that it was counted on */
 	uint64_t far_at;	/* 1 + its place among what is extra: the fd of its far link, while armed */
 	uint64_t rx_seen, tx_seen;
 };

@@ -33,7 +33,7 @@ static __thread int64_t looked_ns __attribute__((tls_model("initial-exec")));
 
 static bool conn_concerns_us(const struct conn *c)
 {
-	return c && (conn_is_linked(c) || nego_wait_fd(c) >= 0);
+	return c && (conn_is_linked(c) || nego_wait_fd(c) >= 0 || conn_wait_counts(c));
 }
 
 static bool is_ours(int fd)
@@ -244,6 +244,15 @@ static bool rings_can_tell(struct poll_call *p)
 	return true;
 }
 
+/* No lane is on a ring, nor about to be: the kernel alone has something to tell, and it does so in the sleep. */
+static bool is_kernels(const struct poll_call *p)
+{
+	for (uint64_t i = 0; i < p->nr_items; i++)
+		if (conn_is_linked(p->items[i].conn) || nego_wait_fd(p->items[i].conn) >= 0)
+			return false;
+	return !p->select && !p->has_sets;
+}
+
 static int poll_loop(struct poll_call *p, int64_t timeout_ns, const sigset_t *mask)
 {
 	int64_t deadline = timeout_ns > 0 ? now_ns() + timeout_ns : 0, left = timeout_ns, slice;
@@ -257,7 +266,9 @@ static int poll_loop(struct poll_call *p, int64_t timeout_ns, const sigset_t *ma
 		if (n)
 			return n;
 	}
-	n = ask_kernel(p);
+	if (left && is_kernels(p))
+		spun = true;
+	n = spun ? 0 : ask_kernel(p);
 	if (n < 0)
 		return n;
 	if (p->select && has_closed(p))

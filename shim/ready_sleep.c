@@ -38,7 +38,24 @@ void poll_disarm(struct poll_call *p)
 			conn_drop(it->conn);
 		}
 		it->armed = 0;
+		if (it->counted && conn_hold(it->conn, p->fds[it->at].fd)) {
+			if (it->born == it->conn->born)
+				conn_wait_leaves(it->conn);
+			conn_drop(it->conn);
+		}
+		it->counted = false;
 	}
+}
+
+/* False: there is a link. */
+static bool sleeps_on_kernel(struct poll_call *p, struct item *it)
+{
+	if (!conn_wait_counts(it->conn) || !item_hold(p, it))
+		return true;
+	it->counted = conn_wait_enters(it->conn);
+	it->born = it->conn->born;
+	conn_drop(it->conn);
+	return it->counted;
 }
 
 /* When it is disarmed, so that nobody rings for this thread. */
@@ -95,6 +112,7 @@ bool poll_arm(struct poll_call *p)
 		}
 		if (!conn_is_linked(it->conn)) {
 			add_extra(p, nego_wait_fd(it->conn));
+			something = !sleeps_on_kernel(p, it);
 			continue;
 		}
 		if (!item_hold(p, it))

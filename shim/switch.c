@@ -340,6 +340,10 @@ void switch_acknowledge(struct conn *c, int fd)
 	seq = lane_announced(ctl, &at);
 	if (!seq || seq == c->rx.acked_seq || lane_voided(ctl, seq) || at < load_relaxed(&c->rx.tcp_bytes))
 		return;
+	/* Pairs with conn_wait_enters(): who sleeps without a bell sees the next bytes come, by TCP. */
+	fence_full();
+	if (load_relaxed(&c->rx.in_waits))
+		return;
 	r = check_counts(c, fd, false);
 	if (r == -EPROTO) {
 		lane_refused(c, REASON_COUNT_MISMATCH);

@@ -138,6 +138,7 @@ struct sleeper {
 	struct conn *c;
 	short want;
 	bool armed, counted, held;
+	bool unlinked;		/* counted by conn_wait_enters() */
 	bool far_rung;		/* what carries a far link has something */
 	struct interruption in;
 	struct signals_held held_back;
@@ -194,6 +195,8 @@ static void sleep_abandoned(void *arg)
 		conn_thread_wakes(s->c, s->want);
 	if (s->armed)
 		conn_disarm_one(s->c, s->want, true);
+	if (s->unlinked)
+		conn_wait_leaves(s->c);
 	if (s->held)
 		conn_drop(s->c);
 	*s = (struct sleeper){ .in.signal_fd = -1, .held_back = s->held_back };
@@ -317,6 +320,11 @@ int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, c
 	if (linked)
 		conn_thread_sleeps(c, s.want);
 	s.counted = linked;
+	if (what == WAIT_RX && !conn_is_linked(c) && conn_wait_counts(c)) {
+		s.unlinked = conn_wait_enters(c);
+		if (!s.unlinked)
+			goto release;
+	}
 	if (what == WAIT_RX && ((load_relaxed(&c->rx.shut) && load_relaxed(&c->rx.state) == RX_RING) || conn_rx_avail(c)))
 		r = 0;
 	else if (what == WAIT_TX && linked && conn_tx_on_ring(c) &&
@@ -331,6 +339,9 @@ int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, c
 	if (s.armed)
 		conn_disarm_one(c, s.want, rung);
 	s.armed = false;
+	if (s.unlinked)
+		conn_wait_leaves(c);
+	s.unlinked = false;
 	hear_far(&s);
 release:
 	if (!held)

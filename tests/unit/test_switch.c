@@ -62,6 +62,29 @@ static void quiet_lane_leaves_tcp_at_the_next_send(void **state)
 	assert_int_equal(told.tcp_tx + told.tcp_rx, 0);
 }
 
+/* It sleeps on the socket alone, and another thread could take the frame out of it before it has looked. */
+static void nothing_is_acknowledged_while_somebody_sleeps_without_a_bell(void **state)
+{
+	struct bench b = bench_open();
+
+	(void)state;
+	assert_true(conn_wait_enters(b.b));
+	bench_link(&b);
+	assert_nothing(b.b, b.b_fd);
+	assert_sends(b.a, b.a_fd, "by tcp");
+	assert_false(conn_tx_on_ring(b.a));
+	assert_receives(b.b, b.b_fd, "by tcp");
+	assert_nothing(b.b, b.b_fd);
+	conn_wait_leaves(b.b);
+	assert_nothing(b.b, b.b_fd); /* acknowledges */
+	assert_sends(b.a, b.a_fd, "by the ring");
+	assert_true(conn_tx_on_ring(b.a));
+	assert_receives(b.b, b.b_fd, "by the ring");
+	assert_false(conn_wait_enters(b.b));
+	assert_int_equal(load_relaxed(&b.b->rx.in_waits), 0);
+	bench_close(&b);
+}
+
 static void data_before_the_acknowledgement_goes_over_tcp(void **state)
 {
 	struct bench b = bench_open();
@@ -371,6 +394,7 @@ int main(void)
 		cmocka_unit_test(connection_that_is_not_linked_stays_on_tcp),
 		cmocka_unit_test(seek_is_finished_by_whoever_comes_next),
 		cmocka_unit_test(quiet_lane_leaves_tcp_at_the_next_send),
+		cmocka_unit_test(nothing_is_acknowledged_while_somebody_sleeps_without_a_bell),
 		cmocka_unit_test(data_before_the_acknowledgement_goes_over_tcp),
 		cmocka_unit_test(reads_stop_at_the_acknowledged_count),
 		cmocka_unit_test(call_that_has_room_goes_on_across_the_switch),
