@@ -41,7 +41,7 @@ int set_make_inner(struct epoll_set *s)
 	fd = (int)sys_call1(SYS_epoll_create1, EPOLL_CLOEXEC);
 	if (fd < 0)
 		return fd;
-	err = own_fd_adopt(fd, &s->inner);
+	err = own_fd_insist(fd, &s->inner);
 	if (err < 0)
 		goto no_inner;
 	fd = (int)sys_call2(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -49,7 +49,7 @@ int set_make_inner(struct epoll_set *s)
 		err = fd;
 		goto no_kick;
 	}
-	err = own_fd_adopt(fd, &s->kick);
+	err = own_fd_insist(fd, &s->kick);
 	if (err < 0)
 		goto no_kick;
 	err = sys_call4(SYS_epoll_ctl, s->inner, EPOLL_CTL_ADD, s->kick, &kick);

@@ -7,7 +7,8 @@
  * The lowest number tried is the program's soft limit, but at most PLACE_MAX: the kernel's table of a process is as long
  * as its highest number, and is copied by fork. A program that has more than PLACE_MAX files open merely sees its
  * numbers skip ours. Where soft and hard limit are one, ours take the top eighth of the range and no more than half of
- * that, and nothing at all below LIMIT_MIN: there every number counts, and the connection stays on TCP.
+ * that, and nothing at all below LIMIT_MIN: there every number counts, and the connection stays on TCP. Only what a connection on
+ * rings cannot go without any more takes a number of the program's, too.
  */
 #include "shim/own_fd.h"
 
@@ -25,6 +26,7 @@ enum {
 	PLACE_MAX = 16384,
 	LIMIT_MIN = 64,
 	ROOM = 65536, /* how far above the soft limit */
+	FIRST_NUMBER = 3, /* those below have a meaning, though they be closed */
 };
 
 static _Atomic int nr_hidden;
@@ -116,17 +118,21 @@ static int place(int fd)
 	return number < 0 ? -EMFILE : number;
 }
 
+static int hide(int number, int *holder)
+{
+	if (!fdtab_install_hidden(number, holder))
+		return -EMFILE;
+	fetch_add(&nr_hidden, 1);
+	return number;
+}
+
 static int place_hidden(int fd, int *holder)
 {
-	int number = place(fd);
+	int number = place(fd), hidden = number < 0 ? number : hide(number, holder);
 
-	if (number >= 0 && !fdtab_install_hidden(number, holder)) {
+	if (number >= 0 && hidden < 0)
 		(void)sys_close(number);
-		number = -EMFILE;
-	}
-	if (number >= 0)
-		fetch_add(&nr_hidden, 1);
-	return number;
+	return hidden;
 }
 
 int own_fd_adopt(int fd, int *holder)
@@ -136,6 +142,18 @@ int own_fd_adopt(int fd, int *holder)
 	(void)sys_close(fd);
 	if (holder)
 		*holder = number;
+	return number;
+}
+
+int own_fd_insist(int fd, int *holder)
+{
+	int number = place_hidden(fd, holder);
+
+	if (number < 0)
+		number = hide(fd, holder);
+	if (number != fd)
+		(void)sys_close(fd);
+	*holder = number;
 	return number;
 }
 
@@ -172,6 +190,9 @@ int own_fd_evict(int fd)
 	if (!holder)
 		return -EBUSY;
 	number = place(fd);
+	/* It may be at one of the program's already, and then another one will do. */
+	if (number < 0)
+		number = (int)sys_fcntl(fd, F_DUPFD_CLOEXEC, FIRST_NUMBER);
 	if (number < 0)
 		return -EBUSY;
 	if (!fdtab_install_hidden(number, holder)) {

@@ -20,7 +20,10 @@ int own_fd_init(void);
  */
 int own_fd_adopt(int fd, int *holder);
 
-/* The same where a library goes on with the old number if there is no room: then fd is left as it was. */
+/* For what a call that TCP would not refuse cannot do without: where there is no room it is hidden at the number it has. */
+int own_fd_insist(int fd, int *holder);
+
+/* As own_fd_adopt() where a library goes on with the old number if there is no room: then fd is left as it was. */
 int own_fd_take(int fd);
 
 /* What was hidden is about to be closed by whom it belongs to. */

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -76,6 +77,10 @@ static int parse(int argc, char **argv, struct asked *a)
 	}
 	if (argc - at < 1 || argc - at > 2) {
 		complain("%s: a process id is expected, and perhaps a descriptor; see ringway %s --help", a->command, a->command);
+		return EXIT_USAGE;
+	}
+	if (argv[at][0] == '-') {
+		complain("%s: no option \"%s\"; see ringway %s --help", a->command, argv[at], a->command);
 		return EXIT_USAGE;
 	}
 	if (!parse_number(argv[at], INT_MAX, &a->pid) || !a->pid) {
@@ -170,6 +175,8 @@ int command_off(int argc, char **argv)
 	if (status)
 		return status;
 	err = scan_to_ask(a.pid, &view);
+	if (err == -ENOENT && kill(a.pid, 0) && errno == ESRCH)
+		err = -ESRCH;
 	if (err == -ENOENT) {
 		complain("%s: process %d does not run under Ringway, or has had no busy connection yet; see ringway ps", a.command, a.pid);
 		return EXIT_BAD;

@@ -224,7 +224,7 @@ int command_ps(int argc, char **argv)
 	} else {
 		nr_processes = ps_show_table(stdout);
 		if (!nr_processes)
-			printf("no process under Ringway has opened a TCP connection%s; start one with: ringway run CMD\n",
+			printf("no process under Ringway has had a busy TCP connection yet%s; start one with: ringway run CMD\n",
 			       geteuid() ? " (of those that you may see)" : "");
 	}
 	if (nr_processes < 0) {

@@ -109,8 +109,12 @@ static int find_shim(char path[PATH_MAX])
 			snprintf(candidate, sizeof(candidate), "%s", places[i]);
 		else
 			snprintf(candidate, sizeof(candidate), "%s/%s", self, places[i]);
-		if (realpath(candidate, path) && !access(path, R_OK))
+		if (!realpath(candidate, path))
+			continue;
+		if (!access(path, R_OK))
 			return 0;
+		complain("cannot read %s: %s", path, strerror(errno));
+		return -1;
 	}
 	complain("cannot find %s: from %s it was looked for in ../shim, in %s and in ../lib", SHIM, self, RINGWAY_LIBDIR);
 	return -1;
@@ -234,6 +238,7 @@ int command_run(int argc, char **argv)
 	setenv("RINGWAY", "1", 1);
 	/* execvp() for what it does with a file that is neither ELF nor "#!": it gives it to a shell. */
 	execvp(strchr(argv[0], '/') ? argv[0] : path, argv);
-	complain("%s: cannot be executed: %s", argv[0], strerror(errno));
+	/* The file is there: it has been looked at. */
+	complain("%s: cannot be executed: %s", argv[0], errno == ENOENT ? "the interpreter that it names is missing" : strerror(errno));
 	return EXIT_NO_EXEC;
 }

@@ -11,7 +11,7 @@ import sys
 import harness as h
 
 TOOL = os.environ['RINGWAY_TOOL']
-ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 40
 PIECES, PIECE = 48, 2 << 20
 
 # Both ends of a connection in one process: N messages each way for each number that is read, then what it holds open and has mapped.

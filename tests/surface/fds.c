@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 
@@ -167,6 +168,34 @@ static void limits(void)
 	SAY("limit %lu %lu %ld\n", (unsigned long)limit.rlim_cur, (unsigned long)limit.rlim_max, sysconf(_SC_OPEN_MAX));
 }
 
+/* As in a container: soft and hard limit are one. Numbers of our own are soon few, and those of the program are not. */
+static void sets_of_few_numbers(void)
+{
+	enum { PAIRS = 8, SETS = 24 };
+	struct rlimit few = { 200, 200 };
+	struct epoll_event event = { .events = EPOLLIN };
+	int a[PAIRS], b[PAIRS], set[SETS];
+
+	MUST(setrlimit(RLIMIT_NOFILE, &few) == 0);
+	for (int i = 0; i < PAIRS; i++) {
+		a[i] = tcp_pair(&b[i]);
+		ping_pong(a[i], b[i], 50);
+	}
+	for (int i = 0; i < SETS; i++) {
+		set[i] = epoll_create1(EPOLL_CLOEXEC);
+		MUST(set[i] >= 0);
+		SAY("set %d: %s\n", i, outcome(epoll_ctl(set[i], EPOLL_CTL_ADD, b[i % PAIRS], &event)));
+	}
+	for (int i = 0; i < PAIRS; i++)
+		MUST(send(a[i], "x", 1, 0) == 1);
+	for (int i = 0; i < SETS; i++)
+		SAY("set %d: %s\n", i, outcome(epoll_wait(set[i], &event, 1, 5000)));
+	/* The program may have the number of anything that is ours. */
+	for (int i = 3; i < 120; i++)
+		MUST(dup2(1, i) == i);
+	MUST(send(a[PAIRS - 1], "x", 1, 0) == -1);
+}
+
 int main(int argc, char **argv)
 {
 	int connected, accepted;
@@ -186,6 +215,8 @@ int main(int argc, char **argv)
 	} else if (strcmp(argv[1], "poll") == 0) {
 		poll_many();
 		return 0;
+	} else if (strcmp(argv[1], "sets") == 0) {
+		sets_of_few_numbers();
 	} else if (strcmp(argv[1], "few") == 0) {
 		struct rlimit few = { 8, 8 };
 

@@ -269,6 +269,7 @@ def cases(probes, work):
         "take-hidden-numbers-on-ring": Case(probe("fds", "take"), at_once, check=ring_used, env={"EXPECT_HIDDEN": "1"},
                                             compare=False),
         "few-of-many": Case(["/usr/bin/python3", "-c", MANY_SCRIPT], at_once, few_of_many),
+        "few-numbers-many-sets": Case(probe("fds", "sets"), at_once, ring_used),
         "few-numbers": Case(probe("fds", "few"), at_once, counted("no-fds", 2)),
         "poll-many-numbers": Case(probe("fds", "poll")),
         "poll-many-numbers-on-ring": Case(probe("fds", "poll"), at_once, ring_used),

@@ -72,6 +72,29 @@ static void leaves_most_numbers_to_the_program(void **state)
 	own_fd_close(fd);
 }
 
+/* Also where it is at a number of the program's, it moves away for it. */
+static void what_is_needed_takes_any_number(void **state)
+{
+	int mine[256 / 16], holder, other, fd;
+
+	set_limits(256, 256);
+	for (int i = 0; i < 256 / 16; i++)
+		assert_true(own_fd_adopt(make_fd(), &mine[i]) >= 0);
+	fd = own_fd_insist(make_fd(), &holder);
+	assert_true(fd >= 0 && fd == holder && fdtab_hidden(fd));
+	assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
+	assert_int_equal(own_fd_evict(fd), 0);
+	assert_true(holder > 2 && holder != fd && fdtab_hidden(holder));
+	assert_int_equal(close(fd), 0);
+	own_fd_close(holder);
+	assert_int_equal(fcntl(holder, F_GETFD), -1);
+	other = own_fd_insist(make_fd(), &holder);
+	assert_true(other >= 0);
+	own_fd_close(other);
+	for (int i = 0; i < 256 / 16; i++)
+		own_fd_close(mine[i]);
+}
+
 static void takes_nothing_where_every_number_counts(void **state)
 {
 	int low = make_fd();
@@ -116,6 +139,7 @@ int main(void)
 		cmocka_unit_test(moves_out_of_the_program_s_way),
 		cmocka_unit_test(says_busy_where_nobody_could_be_told),
 		cmocka_unit_test(leaves_most_numbers_to_the_program),
+		cmocka_unit_test(what_is_needed_takes_any_number),
 		cmocka_unit_test(takes_nothing_where_every_number_counts),
 	};
 

@@ -42,7 +42,9 @@ class Jail:
         self.temp = tempfile.mkdtemp(prefix='ringway-check.')
         self.prefix, self.net = [], '0'
         pid = ['--pid', '--fork', '--kill-child', '--mount-proc']
-        ways = [(['unshare', *pid, '--net'], '1'), (['unshare', *pid], '0')]
+        # In a plain chroot / is no mount point, and its propagation cannot be changed.
+        pids = [pid, [*pid, '--propagation', 'unchanged']]
+        ways = [(['unshare', *ids, *net], '1' if net else '0') for net in (['--net'], []) for ids in pids]
         if os.geteuid() != 0:
             ways = [(['unshare', '--user', '--map-current-user', *pid], '0')]
         for prefix, net in ways:
@@ -217,7 +219,7 @@ def run_tests(jail, tally, phase):
 
     report = jail.run(f'{name}-tests', command + ['--num-processes', '2'], phase.limit, env, on_line)
     results = read_results(directory, seen)
-    unfinished = 'had not finished when its phase was stopped'
+    unfinished = 'had not finished, or not begun, when its phase was stopped'
     if report and not report['timed_out']:
         unfinished = f'did not run: meson ended early, see {os.path.relpath(LOGS, TOP)}/{name}-tests.log'
     failed = []

@@ -160,7 +160,7 @@ def both_ways(what, measure, pace):
         if round_ == 2 and pace.hurried():
             break
         for ringway in (False, True):
-            say(f'      {what}, {"under Ringway" if ringway else "plain TCP"}, {round_} of 2')
+            say(f'      {what}, {"under Ringway" if ringway else "plain TCP"}, round {round_}')
             figures, share = measure(ringway)
             for name, value in figures.items():
                 best[ringway][name] = max(value, best[ringway].get(name, 0))
