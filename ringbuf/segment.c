@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "ringbuf/mapped.h"
 #include "ringbuf/memfd.h"
 #include "ringbuf/segment.h"
 #include "ringbuf/sys.h"
@@ -32,6 +33,7 @@ static int map(struct segment *seg, int fd, uint32_t ring_bytes)
 	if (sys_failed(base))
 		return (int)base;
 	seg->base = (uint8_t *)base;
+	mapped_add(bytes);
 	seg->bytes = bytes;
 	seg->ring_bytes = ring_bytes;
 	return 0;
@@ -96,6 +98,7 @@ void segment_close(struct segment *seg)
 	if (!seg->base)
 		return;
 	sys_munmap(seg->base, seg->bytes);
+	mapped_sub(seg->bytes);
 	seg->base = NULL;
 	seg->bytes = 0;
 }

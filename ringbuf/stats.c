@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "ringbuf/doorbell.h"
+#include "ringbuf/mapped.h"
 #include "ringbuf/memfd.h"
 #include "ringbuf/stats.h"
 #include "ringbuf/sys.h"
@@ -82,7 +83,14 @@ uint64_t stats_start_time(int pid)
 
 /*
  * ---- The writer ----
+ *
+ * Mapped in steps: what is not used yet is not to count against a limit of the program's address space. The header shifts the slots, so that a step reaches
+ * into one page more, where the next one begins.
  */
+#define PAGE 65536 /* none is larger */
+#define WRITER_STEP_BYTES (STATS_STEP_SLOTS * sizeof(struct stats_slot))
+#define WRITER_STEP_MAPPED (WRITER_STEP_BYTES + PAGE)
+_Static_assert(WRITER_STEP_BYTES % PAGE == 0 && sizeof(struct stats_header) <= PAGE, "a step begins with a page");
 
 int stats_create(struct stats_writer *writer, const char *program, uint32_t nr_slots)
 {
@@ -99,7 +107,7 @@ int stats_create(struct stats_writer *writer, const char *program, uint32_t nr_s
 	if (fd < 0)
 		return fd;
 	sys_fchmod(fd, 0600);
-	base = sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	base = sys_mmap(NULL, WRITER_STEP_MAPPED, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (sys_failed(base)) {
 		sys_close(fd);
 		return (int)base;
@@ -115,15 +123,51 @@ int stats_create(struct stats_writer *writer, const char *program, uint32_t nr_s
 		store_relaxed(&header->program[i], (uint8_t)program[i]);
 	peer_publish_u64(&header->magic, STATS_MAGIC);
 	writer->header = header;
-	writer->slots = (struct stats_slot *)(header + 1);
+	store_release(&writer->steps[0], (uintptr_t)base);
+	mapped_add(WRITER_STEP_MAPPED);
 	writer->nr_slots = nr_slots;
 	return fd;
 }
 
+static struct stats_slot *slots_of(uintptr_t step)
+{
+	return (struct stats_slot *)(step + sizeof(struct stats_header));
+}
+
+struct stats_slot *stats_slot_at(struct stats_writer *writer, uint32_t index)
+{
+	uintptr_t step;
+
+	if (index >= writer->nr_slots)
+		return NULL;
+	step = load_acquire(&writer->steps[index / STATS_STEP_SLOTS]);
+	return step ? slots_of(step) + index % STATS_STEP_SLOTS : NULL;
+}
+
+static bool map_step(struct stats_writer *writer, uint32_t step)
+{
+	uintptr_t none = 0;
+	long at;
+
+	if (load_acquire(&writer->steps[step]))
+		return true;
+	at = mapped_more(writer->header, step * (size_t)WRITER_STEP_BYTES, WRITER_STEP_MAPPED);
+	if (sys_failed(at))
+		return false;
+	if (compare_exchange(&writer->steps[step], &none, (uintptr_t)at))
+		mapped_add(WRITER_STEP_MAPPED);
+	else
+		sys_munmap((void *)at, WRITER_STEP_MAPPED);
+	return true;
+}
+
 void stats_abandon(struct stats_writer *writer)
 {
-	if (writer->header)
-		sys_munmap(writer->header, segment_bytes(writer->nr_slots));
+	for (size_t i = 0; writer->header && i < STATS_STEPS_MAX; i++)
+		if (load_relaxed(&writer->steps[i])) {
+			sys_munmap((void *)load_relaxed(&writer->steps[i]), WRITER_STEP_MAPPED);
+			mapped_sub(WRITER_STEP_MAPPED);
+		}
 	memset(writer, 0, sizeof(*writer));
 }
 
@@ -143,9 +187,9 @@ struct stats_slot *stats_slot_open(struct stats_writer *writer, uint32_t index, 
 	struct stats_slot *slot;
 	uint32_t generation;
 
-	if (!writer->header || index >= writer->nr_slots)
+	if (!writer->header || index >= writer->nr_slots || !map_step(writer, index / STATS_STEP_SLOTS))
 		return NULL;
-	slot = &writer->slots[index];
+	slot = stats_slot_at(writer, index);
 	generation = (load_relaxed(&slot->generation.peer_word) + 1) & ~UINT32_C(1);
 	store_relaxed(&slot->generation.peer_word, generation);
 	fence_release();

@@ -19,6 +19,8 @@
 #define STATS_VERSION 2
 #define STATS_PROGRAM_BYTES 64
 #define STATS_SLOTS_MAX (UINT32_C(1) << 20)
+#define STATS_STEP_SLOTS (UINT32_C(1) << 11)
+#define STATS_STEPS_MAX (STATS_SLOTS_MAX / STATS_STEP_SLOTS)
 
 #define REASON(name, word, sentence) REASON_##name,
 enum reason {
@@ -91,8 +93,8 @@ _Static_assert(offsetof(struct stats_slot, tcp_tx_bytes) == 64, "ABI");
  */
 struct stats_writer {
 	struct stats_header *header; /* NULL = no segment; all functions are then no-ops that succeed */
-	struct stats_slot *slots;
 	uint32_t nr_slots;
+	_Atomic uintptr_t steps[STATS_STEPS_MAX]; /* of the mapping, 0: not mapped yet; a slot keeps its place */
 };
 
 /* What identifies a connection. */
@@ -116,6 +118,8 @@ void stats_abandon(struct stats_writer *writer);
 
 /* Slot `index` becomes live, or changes its identity; counters start at 0. NULL where there is no such slot. */
 struct stats_slot *stats_slot_open(struct stats_writer *writer, uint32_t index, const struct stats_identity *identity);
+/* The slot, live or not; NULL where there is none, or none that was ever opened near it. */
+struct stats_slot *stats_slot_at(struct stats_writer *writer, uint32_t index);
 /* Only the fd: after dup and close the connection may be known by another number. */
 void stats_slot_set_fd(struct stats_slot *slot, int fd);
 void stats_slot_close(struct stats_slot *slot);

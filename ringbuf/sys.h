@@ -157,6 +157,12 @@ static inline int sys_madvise(void *addr, size_t len, int advice)
 	return (int)sys_call3(SYS_madvise, addr, len, advice);
 }
 
+/* As sys_mmap(). */
+static inline long sys_mremap(void *addr, size_t old_len, size_t new_len, int flags)
+{
+	return sys_call4(SYS_mremap, addr, old_len, new_len, flags);
+}
+
 static inline int sys_munmap(void *addr, size_t len)
 {
 	return (int)sys_call2(SYS_munmap, addr, len);

@@ -5,8 +5,8 @@
 /*
  * The connection record: one end of a TCP connection, its two lanes, and every call that may be made on it.
  *
- * Records live in one shared anonymous mapping made before main(), so parent and child of a fork see one truth, and a pointer
- * to a record is valid in both. What a record points to (segment, bells) was made while one process held it and is inherited
+ * Records live in shared memory made before main(), so parent and child of a fork see one truth, and a pointer
+ * to a record that was used before the fork is valid in both. What a record points to (segment, bells) was made while one process held it and is inherited
  * at the same addresses and numbers.
  *
  * Lock order. There are two locks in a record, one a lane, and one rule: tx before rx, and nothing else is ever taken while
@@ -44,6 +44,7 @@ enum conn_role {
 };
 
 #define CONN_MAX (UINT32_C(1) << 17)	/* records; every index is below it */
+#define CONN_STEP_SHIFT 10		/* so many at a time find their place in memory: a power of two */
 #define CONN_MAX_HOLDERS 12		/* processes known by number, see conn_holders.c */
 #define CONN_HOLD_AFTER 3		/* voided announcements in a row before a send waits a moment for the acknowledgement */
 
@@ -228,6 +229,7 @@ void conn_read_options(struct conn *c, int fd);
 /* Fills local, peer and cookie once. 0 or -errno. */
 int conn_learn_addresses(struct conn *c, int fd);
 
+/* NULL: this process has no address for it. */
 struct conn *conn_at(uint32_t index);
 
 /* ---- processes ---------------------------------------------------------------------------------- */

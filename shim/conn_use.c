@@ -16,6 +16,7 @@
 #include "shim/fdtab.h"
 #include "shim/own_fd.h"
 #include "shim/signals.h"
+#include "shim/stepped.h"
 #include "shim/wait.h"
 
 /*
@@ -43,24 +44,37 @@ static _Atomic uint32_t nr_leaving;
 
 static _Atomic uint32_t nr_kept;
 
-static struct use *uses;
+static struct stepped uses = { sizeof(struct use), CONN_STEP_SHIFT };
+_Static_assert(CONN_MAX >> CONN_STEP_SHIFT <= STEPPED_MAX, "every record has its row");
 
-int conn_use_init(void)
+static struct use *use_at(uint32_t index)
 {
-	long at = sys_mmap(NULL, sizeof(struct use) * CONN_MAX, PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return STEPPED_ROW(&uses, struct use, CONN_STEP_SHIFT, index);
+}
 
-	if (sys_failed(at))
-		return (int)at;
-	uses = (struct use *)at;
-	return 0;
+static struct use *use_of(const struct conn *c)
+{
+	return use_at(c->index);
+}
+
+int conn_use_reach(uint32_t index)
+{
+	return stepped_reach(&uses, index);
 }
 
 void conn_use_opened(struct conn *c)
 {
 	/* Not `nr`: a thread that still has the record's former name may be between conn_hold() and its conn_drop(). */
-	store_relaxed(&uses[c->index].closing, 0);
-	store_relaxed(&uses[c->index].flushed, 0);
+	store_relaxed(&use_of(c)->closing, 0);
+	store_relaxed(&use_of(c)->flushed, 0);
+}
+
+/* The next that may have a row, from `index` on; CONN_MAX: none. */
+static uint32_t next_used(uint32_t index)
+{
+	while (index < CONN_MAX && !stepped_has(&uses, index))
+		index += UINT32_C(1) << CONN_STEP_SHIFT;
+	return index;
 }
 
 /* The connections that only sleeping calls hold: none but in a program that closes under them. */
@@ -68,8 +82,8 @@ static void for_each_kept(void (*act)(uint32_t index, int fd))
 {
 	if (!load_relaxed(&nr_kept))
 		return;
-	for (uint32_t i = 0; i < CONN_MAX; i++) {
-		uint32_t kept = load_relaxed(&uses[i].kept);
+	for (uint32_t i = next_used(0); i < CONN_MAX; i = next_used(i + 1)) {
+		uint32_t kept = load_relaxed(&use_at(i)->kept);
 
 		if (kept)
 			act(i, (int)kept - 1);
@@ -103,27 +117,28 @@ static void close_link(struct use *u)
 void conn_use_fork_child(void)
 {
 	for_each_kept(close_kept);
-	for (uint32_t i = 0; load_relaxed(&nr_leaving) && i < CONN_MAX; i++)
-		if ((load_relaxed(&uses[i].leaving) & LEAVING_STATE) == LEAVING)
-			close_link(&uses[i]);
+	for (uint32_t i = next_used(0); load_relaxed(&nr_leaving) && i < CONN_MAX; i = next_used(i + 1))
+		if ((load_relaxed(&use_at(i)->leaving) & LEAVING_STATE) == LEAVING)
+			close_link(use_at(i));
 	store_relaxed(&nr_leaving, 0);
 	store_relaxed(&nr_kept, 0);
-	sys_call3(SYS_madvise, uses, sizeof(struct use) * CONN_MAX, MADV_DONTNEED);
+	for (uint32_t i = next_used(0); i < CONN_MAX; i = next_used(i + (UINT32_C(1) << CONN_STEP_SHIFT)))
+		sys_madvise(use_at(i), stepped_step_bytes(&uses), MADV_DONTNEED);
 }
 
 bool conn_use_flush(struct conn *c)
 {
-	return exchange(&uses[c->index].flushed, 1) == 0;
+	return exchange(&use_of(c)->flushed, 1) == 0;
 }
 
 bool conn_use_unflush(struct conn *c)
 {
-	return exchange(&uses[c->index].flushed, 0) == 1;
+	return exchange(&use_of(c)->flushed, 0) == 1;
 }
 
 bool conn_use_is_leaving(const struct conn *c)
 {
-	return (load_acquire(&uses[c->index].leaving) & LEAVING_STATE) != LEAVING_NOT;
+	return (load_acquire(&use_of(c)->leaving) & LEAVING_STATE) != LEAVING_NOT;
 }
 
 /*
@@ -178,7 +193,7 @@ static uint32_t era_of(uint64_t word)
  */
 static void settle(struct conn *c)
 {
-	struct use *u = &uses[c->index];
+	struct use *u = use_of(c);
 	uint32_t leaving = load_acquire(&u->leaving);
 	uint64_t word;
 
@@ -194,7 +209,7 @@ static void settle(struct conn *c)
 /* Under a lane's lock: it has seen that the link is given up, or will. */
 static void pass(struct conn *c, struct conn_sleep *s)
 {
-	struct use *u = &uses[c->index];
+	struct use *u = use_of(c);
 	uint64_t word = load_relaxed(&u->nr);
 
 	if (s->passed == era_of(word))
@@ -208,16 +223,16 @@ static void pass(struct conn *c, struct conn_sleep *s)
 
 bool conn_use_parts(struct conn *c)
 {
-	uint32_t leaving = load_acquire(&uses[c->index].leaving);
+	uint32_t leaving = load_acquire(&use_of(c)->leaving);
 
 	/* Who finds no link from now on knows that one is still there. */
 	return (leaving & LEAVING_STATE) == LEAVING_NOT &&
-	       compare_exchange(&uses[c->index].leaving, &leaving, leaving + LEAVING_NEXT + LEAVING_SOON);
+	       compare_exchange(&use_of(c)->leaving, &leaving, leaving + LEAVING_NEXT + LEAVING_SOON);
 }
 
 void conn_use_part(struct conn *c)
 {
-	struct use *u = &uses[c->index];
+	struct use *u = use_of(c);
 
 	u->segment = c->link.segment;
 	u->bells[0] = c->link.rx.bells.bell_fd;
@@ -230,7 +245,7 @@ void conn_use_part(struct conn *c)
 
 void conn_use_renew(struct conn *c)
 {
-	struct use *u = &uses[c->index];
+	struct use *u = use_of(c);
 	uint64_t word = load_relaxed(&u->nr);
 
 	while (!compare_exchange(&u->nr, &word, (word & ~(ERA - 1)) + ERA + nr_uses(word)))
@@ -239,13 +254,13 @@ void conn_use_renew(struct conn *c)
 
 void conn_hold_locked(struct conn *c)
 {
-	fetch_add(&uses[c->index].nr, USE);
+	fetch_add(&use_of(c)->nr, USE);
 }
 
 bool conn_hold(struct conn *c, int fd)
 {
 	/* Pairs with conn_use_close(), which runs after the fd table has forgotten the number. */
-	fetch_add(&uses[c->index].nr, USE);
+	fetch_add(&use_of(c)->nr, USE);
 	if (likely(fdtab_get(fd) == c))
 		return true;
 	conn_drop(c);
@@ -254,7 +269,7 @@ bool conn_hold(struct conn *c, int fd)
 
 void conn_drop(struct conn *c)
 {
-	uint64_t word = fetch_sub(&uses[c->index].nr, USE) - USE;
+	uint64_t word = fetch_sub(&use_of(c)->nr, USE) - USE;
 
 	if (nr_uses(word) == nr_passed(word))
 		settle(c);
@@ -262,7 +277,7 @@ void conn_drop(struct conn *c)
 
 static void drop_passed(struct conn *c, uint32_t era)
 {
-	struct use *u = &uses[c->index];
+	struct use *u = use_of(c);
 	uint64_t word = load_relaxed(&u->nr);
 
 	while (!compare_exchange(&u->nr, &word, word - USE - (era_of(word) == era ? PASSED : 0)))
@@ -272,7 +287,7 @@ static void drop_passed(struct conn *c, uint32_t era)
 
 void conn_use_close(struct conn *c)
 {
-	struct use *u = &uses[c->index];
+	struct use *u = use_of(c);
 
 	exchange(&u->closing, 1);
 	settle(c);
@@ -291,7 +306,7 @@ static int take_kept(struct use *u)
 
 static void sleeper_gone(struct conn *c, uint32_t passed)
 {
-	struct use *u = &uses[c->index];
+	struct use *u = use_of(c);
 
 	if (fetch_sub(&u->sleepers, 1) == 1 && unlikely(load_acquire(&u->kept))) {
 		int fd = take_kept(u);
@@ -339,7 +354,7 @@ void conn_call_sleeps(struct conn *c, struct conn_sleep *s)
 	s->passed = 0;
 	_pthread_cleanup_push(&s->unwound, sleep_unwound, s);
 	conn_hold_locked(c);
-	fetch_add(&uses[c->index].sleepers, 1);
+	fetch_add(&use_of(c)->sleepers, 1);
 	s->slept = c;
 	if (unlikely(conn_use_is_leaving(c)))
 		pass(c, s);
@@ -350,12 +365,12 @@ void conn_call_sleeps(struct conn *c, struct conn_sleep *s)
 
 bool conn_call_has(const struct conn *c, int fd)
 {
-	return likely(fdtab_get(fd) == c) || load_acquire(&uses[c->index].kept) == (uint32_t)fd + 1;
+	return likely(fdtab_get(fd) == c) || load_acquire(&use_of(c)->kept) == (uint32_t)fd + 1;
 }
 
 static bool has_passed(const struct conn *c, const struct conn_sleep *s)
 {
-	return unlikely(s->passed) && s->passed == era_of(load_relaxed(&uses[c->index].nr));
+	return unlikely(s->passed) && s->passed == era_of(load_relaxed(&use_of(c)->nr));
 }
 
 int conn_call_waits(struct conn *c, struct conn_sleep *s, int *fd, int what, bool briefly, int64_t deadline_ns)
@@ -370,7 +385,7 @@ int conn_call_waits(struct conn *c, struct conn_sleep *s, int *fd, int what, boo
 	}
 	if (likely(fdtab_get(*fd) == c))
 		return r;
-	*fd = (int)load_acquire(&uses[c->index].kept) - 1;
+	*fd = (int)load_acquire(&use_of(c)->kept) - 1;
 	return *fd < 0 || r == WAIT_HANDLED ? -EBADF : r;
 }
 
@@ -390,12 +405,12 @@ void conn_call_ends(struct conn *c, struct conn_sleep *s)
 
 bool conn_use_asleep(const struct conn *c)
 {
-	return load_relaxed(&uses[c->index].sleepers) != 0;
+	return load_relaxed(&use_of(c)->sleepers) != 0;
 }
 
 bool conn_use_keep(struct conn *c, int fd)
 {
-	struct use *u = &uses[c->index];
+	struct use *u = use_of(c);
 	int copy;
 
 	if (likely(!load_relaxed(&u->sleepers)) || fd < 0)

@@ -15,7 +15,8 @@
 
 struct conn;
 
-int conn_use_init(void);
+/* Makes place for what this process has of that record: 0 or -errno. */
+int conn_use_reach(uint32_t index);
 /* This process holds the record from now on. */
 void conn_use_opened(struct conn *c);
 /* In a forked child: the threads that used anything are the parent's. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Memory of sets and registrations, and the list of each connection's registrations. Private to the process: a forked child
- * starts with a copy. Mapped once, at the first set, and never unmapped or given back, so that a look at a record that
+ * starts with a copy. Mapped in steps, from the first set on, and never unmapped or given back, so that a look at a record that
  * was freed meanwhile reads a record, if not the one that was meant.
  */
 #include <assert.h>
@@ -11,10 +11,14 @@
 
 #include "shim/conn.h"
 #include "shim/epoll_set.h"
+#include "shim/stepped.h"
+#include "ringbuf/mapped.h"
 #include "ringbuf/sys.h"
 
 #define POOL_SETS (UINT32_C(1) << 16)
 #define POOL_REGS (UINT32_C(1) << 20)
+#define SETS_SHIFT 9
+#define REGS_SHIFT 12
 #define POOL_CONNS CONN_MAX
 
 /*
@@ -32,8 +36,6 @@ static_assert(POOL_REGS < UINT32_C(1) << HEAD_FORKS_SHIFT, "an id + 1 does not f
 static struct {
 	struct lane_lock lock;
 	_Atomic bool ready;
-	struct epoll_set *sets;
-	struct epoll_reg *regs;
 	_Atomic uint32_t *heads;	/* the lists under the lock, the flags without it */
 	uint32_t nr_sets;		/* ever used */
 	_Atomic uint32_t nr_regs;
@@ -42,6 +44,20 @@ static struct {
 	struct epoll_reg *free_regs;
 	uint32_t forks;			/* between the first process and this one, as heads[] has it */
 } pool;
+
+static struct stepped sets = { sizeof(struct epoll_set), SETS_SHIFT };
+static struct stepped regs = { sizeof(struct epoll_reg), REGS_SHIFT };
+static_assert(POOL_SETS >> SETS_SHIFT <= STEPPED_MAX && POOL_REGS >> REGS_SHIFT <= STEPPED_MAX, "too many steps");
+
+static inline struct epoll_set *set_at(uint32_t id)
+{
+	return STEPPED_ROW(&sets, struct epoll_set, SETS_SHIFT, id);
+}
+
+static inline struct epoll_reg *reg_at(uint32_t id)
+{
+	return STEPPED_ROW(&regs, struct epoll_reg, REGS_SHIFT, id);
+}
 
 uint64_t epoll_inner_word;
 
@@ -83,7 +99,10 @@ static void *pool_map(size_t bytes)
 {
 	long at = sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-	return sys_failed(at) ? NULL : (void *)at;
+	if (sys_failed(at))
+		return NULL;
+	mapped_add(bytes);
+	return (void *)at;
 }
 
 int pool_init(void)
@@ -93,16 +112,12 @@ int pool_init(void)
 	if (!pool_lock())
 		return -EAGAIN;
 	if (!load_relaxed(&pool.ready)) {
-		if (!pool.sets)
-			pool.sets = pool_map(POOL_SETS * sizeof(*pool.sets));
-		if (!pool.regs)
-			pool.regs = pool_map(POOL_REGS * sizeof(*pool.regs));
 		if (!pool.heads)
 			pool.heads = pool_map(POOL_CONNS * sizeof(*pool.heads));
 		if (sys_getrandom(&epoll_inner_word, sizeof(epoll_inner_word), 0) != sizeof(epoll_inner_word))
-			epoll_inner_word = (uintptr_t)pool.regs;
+			epoll_inner_word = (uintptr_t)pool.heads;
 		epoll_inner_word = (epoll_inner_word >> 8) | UINT64_C(0x9a) << 56;
-		store_release(&pool.ready, pool.sets && pool.regs && pool.heads);
+		store_release(&pool.ready, pool.heads && stepped_reach(&sets, 0) == 0 && stepped_reach(&regs, 0) == 0);
 	}
 	lane_unlock(&pool.lock);
 	return load_relaxed(&pool.ready) ? 0 : -ENOMEM;
@@ -117,8 +132,8 @@ struct epoll_set *pool_set_get(void)
 	s = pool.free_sets;
 	if (s)
 		pool.free_sets = s->next_free;
-	else if (pool.nr_sets < POOL_SETS)
-		s = &pool.sets[pool.nr_sets++];
+	else if (pool.nr_sets < POOL_SETS && stepped_reach(&sets, pool.nr_sets) == 0)
+		s = set_at(pool.nr_sets++);
 	lane_unlock(&pool.lock);
 	return s;
 }
@@ -149,7 +164,7 @@ static struct epoll_reg *pool_first_locked(const struct conn *c)
 {
 	uint32_t head = head_of(c) & ~HEAD_FLAGS;
 
-	return head ? &pool.regs[head - 1] : NULL;
+	return head ? reg_at(head - 1) : NULL;
 }
 
 static void pool_set_first_locked(const struct conn *c, struct epoll_reg *r)
@@ -170,8 +185,8 @@ struct epoll_reg *pool_reg_get(struct conn *c, struct epoll_set *s)
 	if (pool.free_regs) {
 		r = pool.free_regs;
 		pool.free_regs = r->in_conn.next;
-	} else if (load_relaxed(&pool.nr_regs) < POOL_REGS) {
-		r = &pool.regs[load_relaxed(&pool.nr_regs)];
+	} else if (load_relaxed(&pool.nr_regs) < POOL_REGS && stepped_reach(&regs, load_relaxed(&pool.nr_regs)) == 0) {
+		r = reg_at(load_relaxed(&pool.nr_regs));
 		r->id = load_relaxed(&pool.nr_regs);
 		store_relaxed(&pool.nr_regs, r->id + 1);
 	}
@@ -236,7 +251,7 @@ struct epoll_reg *pool_reg_of_token(struct epoll_set *s, uint64_t token)
 
 	if (id >= load_relaxed(&pool.nr_regs))
 		return NULL;
-	r = &pool.regs[id];
+	r = reg_at(id);
 	if (load_relaxed(&r->set) != s || token != token_make(token_kind(token), r))
 		return NULL;
 	return r->state == REG_PLAIN || r->state == REG_ADOPTED || r->state == REG_PARKED ? r : NULL;
@@ -361,14 +376,14 @@ int pool_nth_locked(struct conn *c, unsigned n, struct epoll_reg **found)
 void pool_for_each_set(void (*fn)(struct epoll_set *s))
 {
 	for (uint32_t i = 0; i < pool.nr_sets; i++)
-		if (pool.sets[i].live)
-			fn(&pool.sets[i]);
+		if (set_at(i)->live)
+			fn(set_at(i));
 }
 
 bool pool_for_each_record(uint32_t *from, bool (*fn)(struct epoll_set *s))
 {
 	for (uint32_t end = pool.nr_sets; *from < end; ++*from)
-		if (!fn(&pool.sets[*from]))
+		if (!fn(set_at(*from)))
 			return false;
 	return true;
 }
@@ -383,7 +398,7 @@ int64_t pool_nested_probe_at(void)
 	int64_t first = 0;
 
 	for (uint32_t i = 0; i < pool.nr_sets; i++) {
-		struct epoll_set *s = &pool.sets[i];
+		struct epoll_set *s = set_at(i);
 		int64_t at = s->live && load_relaxed(&s->nested) ? load_relaxed(&s->probe_at) : 0;
 
 		if (at && (!first || at < first))

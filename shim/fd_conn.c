@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "ringbuf/mapped.h"
 #include "ringbuf/sys.h"
 #include "shim/epoll.h"
 #include "shim/nego.h"
@@ -83,7 +84,10 @@ static void *map_anonymous(size_t bytes)
 int fd_conn_init(void)
 {
 	nr_fds = map_anonymous(CONN_MAX * sizeof(*nr_fds));
-	return nr_fds ? 0 : -ENOMEM;
+	if (!nr_fds)
+		return -ENOMEM;
+	mapped_add(CONN_MAX * sizeof(*nr_fds));
+	return 0;
 }
 
 /* The number `fd` does not name c any more; the caller has counted it out. */

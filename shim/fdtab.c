@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "ringbuf/mapped.h"
 #include "ringbuf/sys.h"
 
 struct fdtab fdtab;
@@ -21,6 +22,7 @@ int fdtab_init(void)
 
 	if (sys_failed(addr))
 		return (int)addr;
+	mapped_add(conns_bytes + others_bytes);
 	fdtab.conns = (void *)addr;
 	fdtab.others = (void *)(addr + (long)conns_bytes);
 	store_relaxed(&fdtab.hidden_first, FDTAB_MAX);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * RLIMIT_AS. A program that limits its own address space means what it maps itself, and of ours some is mapped in advance: that is added to
+ * RLIMIT_AS. A program that limits its own address space means what it maps itself: what we have mapped is added to
  * what it asks for, and taken off again from what it is told. It has nothing to spare for rings, either.
  */
 #include "shim/real.h"
@@ -9,17 +9,21 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "ringbuf/mapped.h"
 #include "ringbuf/sys.h"
-#include "shim/conn.h"
 #include "shim/conn_iov.h"
 #include "shim/fdtab.h"
 #include "shim/guard.h"
 #include "shim/pinned.h"
 #include "shim/sandbox.h"
 
-/* More than startup.def, the statistics and the pool of epoll_pool.c have mapped. */
-#define OURS (UINT64_C(512) << 20)
-_Static_assert(2 * sizeof(struct conn) * CONN_MAX + 2 * sizeof(uintptr_t) * FDTAB_MAX + (96 << 20) < OURS, "records twice, numbers, and what goes with them");
+/* What there is by then, rings included, which go in time; and the first step of each table that is mapped at its first use. */
+#define YET_TO_COME (UINT64_C(4) << 20)
+
+static uint64_t ours(void)
+{
+	return mapped_bytes() + YET_TO_COME;
+}
 
 /* What has been added to each; 0 as long as the program has not set it. */
 static _Atomic uint64_t added_cur, added_max;
@@ -28,7 +32,7 @@ static rlim64_t widen(rlim64_t want, rlim64_t most)
 {
 	if (want >= most)
 		return want;
-	return most - want > OURS ? want + OURS : most;
+	return most - want > ours() ? want + ours() : most;
 }
 
 /* Without privilege the hard limit cannot be raised: what is there is all that is to be had. */

@@ -49,10 +49,10 @@ struct stats_slot *stats_slot_of(const struct conn *c)
 {
 	struct stats_slot *slot;
 
-	if (load_acquire(&segment_state) != MADE || c->index >= writer.nr_slots)
+	if (load_acquire(&segment_state) != MADE)
 		return NULL;
-	slot = &writer.slots[c->index];
-	return load_relaxed(&slot->generation.peer_word) & 1 ? slot : NULL;
+	slot = stats_slot_at(&writer, c->index);
+	return slot && load_relaxed(&slot->generation.peer_word) & 1 ? slot : NULL;
 }
 
 static void describe(const struct conn *c, int fd, struct stats_identity *identity)

@@ -95,7 +95,7 @@ int main(int argc, char **argv)
 		add(&writer, 1, 10, AF_INET, "127.0.0.1", "127.0.0.1");
 		add(&writer, 3, 11, AF_INET6, "::1", "::ffff:127.0.0.1");
 		add_quiet(&writer, 4, 12);
-		stats_slot_close(&writer.slots[1]);
+		stats_slot_close(stats_slot_at(&writer, 1));
 	} else if (!strcmp(kind, "empty")) {
 		writer = create();
 	} else if (!strcmp(kind, "unsealed")) {
@@ -112,11 +112,11 @@ int main(int argc, char **argv)
 		store_relaxed(&writer.header->pid.peer_word, 1);
 	} else if (!strcmp(kind, "garbage")) {
 		writer = create();
-		memset((void *)writer.slots, 0xa5, NR_SLOTS * sizeof(*writer.slots));
+		memset((void *)stats_slot_at(&writer, 0), 0xa5, NR_SLOTS * sizeof(struct stats_slot));
 		/* One is a connection on TCP, so that its reason is asked for. */
-		memset((void *)writer.slots, 0, sizeof(*writer.slots));
+		memset((void *)stats_slot_at(&writer, 0), 0, sizeof(struct stats_slot));
 		add_quiet(&writer, 0, 12);
-		store_relaxed(&writer.slots->reason.peer_word, UINT32_C(0xa5a5a5a5));
+		store_relaxed(&stats_slot_at(&writer, 0)->reason.peer_word, UINT32_C(0xa5a5a5a5));
 	} else if (!strcmp(kind, "orphan")) {
 		writer = create();
 		if (fork()) {

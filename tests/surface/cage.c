@@ -148,6 +148,16 @@ static void without_counter(void)
 	talk_to_child(a, b);
 }
 
+static long mapped_mib(void)
+{
+	long pages = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+
+	MUST(f && fscanf(f, "%ld", &pages) == 1);
+	fclose(f);
+	return pages * sysconf(_SC_PAGESIZE) >> 20;
+}
+
 /* What a server that limits itself maps afterwards, and what it is told of its limit. */
 static void limit_itself(void)
 {
@@ -155,11 +165,14 @@ static void limit_itself(void)
 	struct rlimit old;
 	void *at;
 
+	/* Two ends of a connection, and what they need. */
+	SAY("little is mapped: %d\n", mapped_mib() < 64);
 	MUST(setrlimit64(RLIMIT_AS, &limit) == 0);
 	MUST(getrlimit64(RLIMIT_AS, &told) == 0 && told.rlim_cur == limit.rlim_cur && told.rlim_max == limit.rlim_max);
 	at = mmap(NULL, 100 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	SAY("100 MiB %s\n", outcome(at == MAP_FAILED ? -1 : 0));
 	MUST(at != MAP_FAILED && munmap(at, 100 << 20) == 0);
+	SAY("250 MiB %s\n", outcome(mmap(NULL, 250 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? -1 : 0));
 	SAY("1 GiB %s\n", outcome(mmap(NULL, 1 << 30, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? -1 : 0));
 	MUST(prlimit(0, RLIMIT_AS, &(struct rlimit){ 150 << 20, 160 << 20 }, &old) == 0 && old.rlim_cur == 200 << 20 && old.rlim_max == 200 << 20);
 	MUST(prlimit(getpid(), RLIMIT_AS, NULL, &old) == 0);

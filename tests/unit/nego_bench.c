@@ -26,8 +26,6 @@ struct options options = { .transports = TRANSPORT_BIT_SHM, .ring_bytes = 65536,
 
 struct seen seen;
 
-_Atomic int sandbox_reason;
-
 int own_fd_adopt(int fd, int *holder)
 {
 	if (seen.hide_rc && !seen.hide_after--) {

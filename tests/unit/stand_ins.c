@@ -4,6 +4,9 @@
 
 #include "shim/log.h"
 #include "shim/own_fd.h"
+#include "shim/sandbox.h"
+
+_Atomic int sandbox_reason;
 
 void log_write(enum log_level level, const char *format, ...)
 {

@@ -107,6 +107,35 @@ static void a_slot_is_seen_while_it_is_open(void **state)
 	close_both(&both);
 }
 
+/* The writer maps them where they come into use, the reader all at once. */
+static void slots_far_from_each_other_are_seen(void **state)
+{
+	static const uint32_t indices[] = { 0, 1, STATS_STEP_SLOTS - 1, STATS_STEP_SLOTS, 3 * STATS_STEP_SLOTS + 5, 5 * STATS_STEP_SLOTS - 1 };
+	struct stats_writer writer;
+	struct stats_view view;
+	int fd = stats_create(&writer, "wide", 5 * STATS_STEP_SLOTS);
+
+	assert_true(fd >= 0);
+	assert_int_equal(stats_attach(&view, fd), 0);
+	for (size_t i = 0; i < sizeof(indices) / sizeof(indices[0]); i++) {
+		struct stats_identity identity = some_identity;
+		struct stats_connection seen;
+		struct stats_slot *slot;
+
+		identity.fd = 100 + (int)i;
+		slot = stats_slot_open(&writer, indices[i], &identity);
+		assert_non_null(slot);
+		assert_ptr_equal(stats_slot_at(&writer, indices[i]), slot);
+		assert_true(stats_read(&view, indices[i], &seen));
+		assert_int_equal(seen.identity.fd, identity.fd);
+	}
+	assert_null(stats_slot_at(&writer, 2 * STATS_STEP_SLOTS));
+	assert_null(stats_slot_open(&writer, 5 * STATS_STEP_SLOTS, &some_identity));
+	stats_detach(&view);
+	stats_abandon(&writer);
+	close(fd);
+}
+
 static void who_may_open_it_may_ask(void **state)
 {
 	struct both both;
@@ -256,7 +285,7 @@ static void a_reader_bounds_whatever_a_slot_holds(void **state)
 
 	open_both(&both);
 	for (round = 0; round < 20000; round++) {
-		uint8_t *bytes = (uint8_t *)both.writer.slots;
+		uint8_t *bytes = (uint8_t *)stats_slot_at(&both.writer, 0);
 		struct stats_connection seen;
 		int i;
 
@@ -380,6 +409,7 @@ int main(void)
 		cmocka_unit_test(a_reader_sees_the_process),
 		cmocka_unit_test(a_reader_finds_it_by_its_link),
 		cmocka_unit_test(a_slot_is_seen_while_it_is_open),
+		cmocka_unit_test(slots_far_from_each_other_are_seen),
 		cmocka_unit_test(who_may_open_it_may_ask),
 		cmocka_unit_test(a_missing_slot_or_segment_costs_nothing),
 		cmocka_unit_test(words_exist_for_every_reason_and_road),
