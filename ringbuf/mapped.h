@@ -3,8 +3,16 @@
 #ifndef RINGWAY_RINGBUF_MAPPED_H
 #define RINGWAY_RINGBUF_MAPPED_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/*
+ * The limit that the process was started under. -ENOMEM: it is the program's, all of it.
+ */
+int mapped_init(void);
+/* May so many more be mapped, without taking from the program what it counts on? Where it has no limit, always. */
+bool mapped_may(size_t bytes);
 
 void mapped_add(size_t bytes);
 void mapped_sub(size_t bytes);

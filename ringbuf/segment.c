@@ -28,8 +28,11 @@ static bool ring_bytes_valid(uint32_t ring_bytes)
 static int map(struct segment *seg, int fd, uint32_t ring_bytes)
 {
 	uint64_t bytes = SEGMENT_BYTES(ring_bytes);
-	long base = sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	long base;
 
+	if (!mapped_may(bytes))
+		return -ENOMEM;
+	base = sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (sys_failed(base))
 		return (int)base;
 	seg->base = (uint8_t *)base;

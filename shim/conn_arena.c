@@ -37,10 +37,7 @@ _Static_assert(STEP_BYTES % PAGE == 0 && sizeof(struct arena) <= HEAD_BYTES, "a 
 static struct arena *arena;
 static _Atomic uintptr_t steps[NR_STEPS];
 
-/*
- * All of it is mapped for a moment, since that makes it so large. Where there is not even room for that, what little a limit has left is the program's: see
- * startup.def.
- */
+/* All of it is mapped for a moment, since that makes it so large. */
 int conn_arena_init(void)
 {
 	size_t all = HEAD_BYTES + NR_STEPS * STEP_BYTES, first = HEAD_BYTES + STEP_BYTES;

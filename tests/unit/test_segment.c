@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include "ring_fixture.h"
+#include "ringbuf/mapped.h"
 #include "ringbuf/segment.h"
 
 #define ALL_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -228,6 +229,34 @@ static void leaves_no_fd_when_it_cannot_be_mapped(void **state)
 	assert_int_equal(exit_status(pid), 0);
 }
 
+/* What a process under such a limit takes of it. */
+static int under_limit(uint64_t mib)
+{
+	struct rlimit limit = { .rlim_cur = mib << 20, .rlim_max = mib << 20 };
+	struct segment seg[16];
+	int nr = 0;
+
+	setrlimit(RLIMIT_AS, &limit);
+	if (mapped_init() < 0)
+		return 100;
+	while (nr < 16 && segment_create(&seg[nr], 1 << 20) >= 0)
+		nr++;
+	return nr;
+}
+
+static void a_limited_address_space_is_the_program_s(void **state)
+{
+	static const struct { uint64_t mib; int segments; } cases[] = { { 40, 100 }, { 500, 100 }, { 520, 3 }, { 800, 5 } };
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		pid_t pid = fork_bound();
+
+		if (!pid)
+			_exit(under_limit(cases[i].mib) == cases[i].segments ? 0 : 1);
+		assert_int_equal(exit_status(pid), 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -241,6 +270,7 @@ int main(void)
 		cmocka_unit_test(never_raises_sigxfsz),
 		cmocka_unit_test(leaves_nothing_behind_when_out_of_fds),
 		cmocka_unit_test(leaves_no_fd_when_it_cannot_be_mapped),
+		cmocka_unit_test(a_limited_address_space_is_the_program_s),
 	};
 
 	alarm(50);
