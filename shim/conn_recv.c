@@ -301,7 +301,11 @@ static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags,
 		default:
 			if (c->rx.stash_len)
 				return take_stash(c, w, flags);
-			return take_plain(c, fd, w, SIZE_MAX, flags, m);
+			n = take_plain(c, fd, w, SIZE_MAX, flags, m);
+			/* It may have read up to an announced count, before its peer waits for the answer. */
+			if (n > 0 && load_relaxed(&c->rx.state) == RX_SEEK && load_relaxed(&c->linked))
+				switch_acknowledge(c, fd);
+			return n;
 		}
 	}
 }

@@ -14,6 +14,9 @@
 
 struct conn;
 
+/* Bytes that a receiver which hands its socket on is likely to have left there: so many are sent again by who ends. */
+#define RETREAT_RESENT_AT_END (64 << 10)
+
 /* ---- Tx: the caller holds the tx lock. */
 
 /*

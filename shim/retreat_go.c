@@ -23,7 +23,6 @@
 
 #define PATIENCE_NS INT64_C(1000000000)
 #define MOMENT_NS 1000000
-#define RESENT_AT_END (64 << 10)
 
 /* Readiness of the socket within a moment: revents, 0 for none. */
 static short await(int fd, short events, long ns)
@@ -384,7 +383,7 @@ static bool worth_resending(struct conn *c, int fd)
 {
 	ssize_t queued = ring_tx_queued(&c->link.tx);
 
-	return queued > 0 && queued <= RESENT_AT_END && !load_relaxed(&c->tx.gone_hint) && !peer_ended(fd) &&
+	return queued > 0 && queued <= RETREAT_RESENT_AT_END && !load_relaxed(&c->tx.gone_hint) && !peer_ended(fd) &&
 	       !(peer_read_u32(&c->link.tx.ctl->tx_state.wake) & WAKE_SLEEPERS_MAX);
 }
 

@@ -29,6 +29,8 @@
 
 #define COUNT_TRIES 4
 
+uint32_t switch_little = RETREAT_RESENT_AT_END;
+
 /* Do our counts of this lane agree with the kernel's? 0; -EAGAIN: cannot be told now; -EPROTO: they do not. */
 static int check_counts(struct conn *c, int fd, bool tx)
 {
@@ -316,6 +318,18 @@ bool switch_stay_tx(struct conn *c)
  * ---- Rx ----
  */
 
+/*
+ * A frame behind bytes that the program has not read stays there, and only the sender can put those into the socket again that it parts: who has ended by then
+ * cannot. So it is awaited that the program has read on, unless there is so much that a sender would not send it twice at its end, either. Between
+ * hosts no socket is handed on.
+ */
+static bool buries_little(const struct conn *c, uint64_t at)
+{
+	uint64_t unread = at - load_relaxed(&((struct conn *)c)->rx.tcp_bytes);
+
+	return unread && unread <= switch_little && !conn_is_far(c);
+}
+
 void switch_acknowledge(struct conn *c, int fd)
 {
 	struct lane_ctl *ctl = c->link.rx.ctl;
@@ -338,7 +352,7 @@ void switch_acknowledge(struct conn *c, int fd)
 	if (r < 0)
 		return;
 	seq = lane_announced(ctl, &at);
-	if (!seq || seq == c->rx.acked_seq || lane_voided(ctl, seq) || at < load_relaxed(&c->rx.tcp_bytes))
+	if (!seq || seq == c->rx.acked_seq || lane_voided(ctl, seq) || at < load_relaxed(&c->rx.tcp_bytes) || buries_little(c, at))
 		return;
 	/* Pairs with conn_wait_enters(): who sleeps without a bell sees the next bytes come, by TCP. */
 	fence_full();

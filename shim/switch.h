@@ -47,6 +47,9 @@ void switch_withdraw_tx(struct conn *c);
 
 /* ---- Rx: the caller holds the rx lock. */
 
+/* So many bytes at most that the program has not read are waited for before an announcement behind them is acknowledged; tests that bury a frame make it 0. */
+extern uint32_t switch_little;
+
 /* Lifts the limit of a voided announcement, acknowledges one that has come, if the counts allow. */
 void switch_acknowledge(struct conn *c, int fd);
 

@@ -197,6 +197,7 @@ MODELS = {
             "stream": ([], "one lane: left, asked back, either end execs, sender killed anywhere, move lock in hand"),
             "anew": (["-DEPOCHS=2", "-DBYTES=2"], "the same, and another rendezvous and switch after it"),
             "buried": (["-DROOM=3"], "the same where a whole frame fits behind bytes that nobody has read"),
+            "stands": (["-DROOM=3", "-DBYTES=2", "-DAT_S"], "the same where a receiver acknowledges when it has read all before S"),
             "pair": (["-DPAIR", "-DBYTES=2"], "two single-threaded ends in turn, blocking, both lanes, either or both exec"),
         },
         "mutations": {
@@ -214,6 +215,7 @@ MODELS = {
             "GO_INTO_FRAME": ([], "a receiver goes while half a frame lies in its socket"),
             "GO_AFTER_PEEK": ([], "a receiver goes although a peek has taken out of the socket what it has not read"),
             "GO_BEFORE_FRAME": (["-DROOM=3", "-DBYTES=2"], "a receiver goes with a frame behind unread bytes"),
+            "ACK_EARLY": (["-DROOM=3", "-DBYTES=2", "-DAT_S"], "a receiver acknowledges with bytes unread before S"),
             "GIFT_LAST": (["-DROOM=3"], "what was given back is sent behind the ring's bytes"),
             "GIFT_TO_ENDED": (["-DROOM=3", "-DBYTES=2"], "bytes are given back to a sender that has ended"),
             "OWED_FRAME_LEFT": ([], "a sender execs with half a frame written"),

@@ -14,6 +14,7 @@
 #include "shim/conn_end.h"
 #include "shim/frame.h"
 #include "shim/retreat.h"
+#include "shim/switch.h"
 
 static inline void assert_back(struct conn *c)
 {

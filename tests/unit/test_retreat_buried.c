@@ -2,6 +2,38 @@
 /* The retreat where the frame of a switch lies behind bytes that nobody has read: they are given back to who sent them. */
 #include "tests/unit/retreat_fixture.h"
 
+/* As few as a sender at its end would send twice are waited for: the frame does not come behind them, and who ends leaves nothing that cannot be handed on. */
+static void few_bytes_are_read_before_the_frame_comes(void **state)
+{
+	struct bench b = bench_open();
+
+	(void)state;
+	switch_little = RETREAT_RESENT_AT_END;
+	bench_link(&b);
+	assert_sends(b.a, b.a_fd, "before");
+	assert_int_equal(conn_recv(b.b, b.b_fd, (char[2]){ 0 }, 2, 0), 2);
+	for (int i = 0; i < 5; i++)
+		assert_sends(b.a, b.a_fd, "after");
+	assert_false(conn_tx_on_ring(b.a));
+	assert_int_equal(conn_shutdown(b.a, b.a_fd, SHUT_WR), 0);
+	assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
+	assert_finds(b.b_fd, "foreafterafterafterafterafter");
+	assert_int_equal(recv(b.b_fd, &(char){ 0 }, 1, MSG_DONTWAIT), 0);
+	end(&b);
+
+	/* The call that has read the last of them lets it come. */
+	b = bench_open();
+	bench_link(&b);
+	assert_sends(b.a, b.a_fd, "before");
+	assert_int_equal(conn_recv(b.b, b.b_fd, (char[2]){ 0 }, 2, 0), 2);
+	assert_receives(b.b, b.b_fd, "fore");
+	assert_sends(b.a, b.a_fd, "after");
+	assert_true(conn_tx_on_ring(b.a));
+	assert_receives(b.b, b.b_fd, "after");
+	end(&b);
+	switch_little = 0;
+}
+
 /* What a has sent is "before", of which b has read two bytes, then the frame; "after" lies in the ring. */
 static struct bench buried(void)
 {
@@ -129,6 +161,7 @@ static void piece_of_who_was_killed_is_not_sent_twice(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(few_bytes_are_read_before_the_frame_comes),
 		cmocka_unit_test(bytes_in_front_of_the_frame_are_sent_again_first),
 		cmocka_unit_test(bytes_in_front_of_the_frame_stay_with_a_peer_that_ended),
 		cmocka_unit_test(who_goes_on_reads_what_lies_in_front_of_the_frame),
@@ -137,5 +170,6 @@ int main(void)
 		cmocka_unit_test(piece_of_who_was_killed_is_not_sent_twice),
 	};
 
+	switch_little = 0;
 	return cmocka_run_group_tests(tests, bench_setup_group, NULL);
 }

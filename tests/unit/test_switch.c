@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "shim/frame.h"
+#include "shim/switch.h"
 
 static void connection_that_is_not_linked_stays_on_tcp(void **state)
 {
@@ -414,5 +415,6 @@ int main(void)
 		cmocka_unit_test(pin_comes_too_late_for_a_lane_that_is_acknowledged),
 	};
 
+	switch_little = 0;
 	return cmocka_run_group_tests(tests, bench_setup_group, NULL);
 }
