@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/single_threaded.h>
 
 #include "ringbuf/sys.h"
 
@@ -64,7 +63,7 @@ void signals_release_now(const struct signals_held *h)
 
 bool signals_count_between(void)
 {
-	return !__libc_single_threaded && signals_norestart_mask() && !(load_relaxed(&signals_leave) & SIGNALS_CANCEL);
+	return signals_norestart_mask() && !(load_relaxed(&signals_leave) & SIGNALS_CANCEL);
 }
 
 bool signals_due(const struct signals_held *h)

@@ -40,7 +40,7 @@ void signals_release_now(const struct signals_held *h);
 
 /*
  * Between two sleeps of one call a signal must not be forgotten: the kernel's call would have ended with EINTR. So a call that has slept keeps
- * signals for its next sleep, or its end, where a handler without SA_RESTART is there and other threads, who send such a signal with something
+ * signals for its next sleep, or its end, where a handler without SA_RESTART is there: another thread or process may send such a signal with something
  * that wakes the call for nothing. Elsewhere the two system calls are saved.
  */
 bool signals_count_between(void);

@@ -3,6 +3,7 @@
 #include "probe.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -189,6 +190,75 @@ static void in_a_stream(void)
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
+/* Is that process asleep in a call, and in it still a moment later? */
+static int sleeps(pid_t pid)
+{
+	char path[64], line[512] = "";
+	FILE *file;
+	char *at;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	file = fopen(path, "r");
+	MUST(file);
+	at = fgets(line, sizeof(line), file) ? strrchr(line, ')') : NULL;
+	fclose(file);
+	return at && at[2] == 'S';
+}
+
+/* Another process wakes the call with a byte that is not enough, and interrupts it: the handler may run when it is between two sleeps. */
+static void woken_and_interrupted(void)
+{
+	enum { ROUNDS = 30 };
+	struct sigaction act = { .sa_handler = handler };
+	pid_t reader = getpid(), other;
+	cpu_set_t all, one;
+	char bytes[10];
+	int cpu;
+
+	MUST(sigaction(SIGUSR1, &act, NULL) == 0);
+	/* One processor, and who is woken does not push the other one off it: so both have happened before the reader goes on. */
+	CPU_ZERO(&one);
+	MUST(sched_getaffinity(0, sizeof(all), &all) == 0);
+	for (cpu = 0; !CPU_ISSET(cpu, &all); cpu++)
+		;
+	CPU_SET(cpu, &one);
+	MUST(sched_setaffinity(0, sizeof(one), &one) == 0 && sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){ 0 }) == 0);
+	a = tcp_pair(&b);
+	other = fork();
+	MUST(other >= 0);
+	if (other == 0) {
+		MUST(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && close(b) == 0);
+		for (int i = 0; i < 30; i++)
+			MUST(recv(a, bytes, 1, 0) == 1 && send(a, bytes, 1, 0) == 1);
+		for (int i = 0; i < ROUNDS; i++) {
+			MUST(recv(a, bytes, 1, 0) == 1);
+			for (int seen = 0; seen < 50; seen = sleeps(reader) ? seen + 1 : 0)
+				;
+			MUST(send(a, "x", 1, 0) == 1 && kill(reader, SIGUSR1) == 0);
+		}
+		_exit(0);
+	}
+	MUST(close(a) == 0);
+	for (int i = 0; i < 30; i++)
+		MUST(send(b, "x", 1, 0) == 1 && recv(b, bytes, 1, 0) == 1);
+	for (int i = 0; i < ROUNDS; i++) {
+		int before = caught;
+		ssize_t n;
+
+		while (send(b, "x", 1, 0) < 0)
+			MUST(errno == EINTR);
+		n = recv(b, bytes, sizeof(bytes), MSG_WAITALL);
+		/* The byte, or the signal first and then the byte. */
+		MUST(n == 1 || (n < 0 && errno == EINTR));
+		while (caught == before)
+			;
+		if (n < 0)
+			while (recv(b, bytes, 1, 0) != 1)
+				;
+	}
+	SAY("interrupted %d times, the other ends with %d\n", caught, wait_for(other));
+}
+
 int main(int argc, char **argv)
 {
 	struct timeval timeout = { .tv_sec = 20 };
@@ -199,6 +269,8 @@ int main(int argc, char **argv)
 		alarm(60);
 		if (!strcmp(argv[1], "replaced"))
 			replaced();
+		else if (!strcmp(argv[1], "woken"))
+			woken_and_interrupted();
 		else
 			in_a_stream();
 		return 0;

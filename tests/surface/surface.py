@@ -296,6 +296,8 @@ def cases(probes, work):
         "signals-on-ring": Case(probe("signals"), at_once, check=ring_used),
         "signals-replaced": Case(probe("signals", "replaced")),
         "signals-replaced-on-ring": Case(probe("signals", "replaced"), at_once, check=ring_used),
+        "signals-woken": Case(probe("signals", "woken")),
+        "signals-woken-on-ring": Case(probe("signals", "woken"), at_once, check=ring_used),
         "signals-in-a-stream": Case(probe("signals", "stream")),
         "signals-in-a-stream-on-ring": Case(probe("signals", "stream"), at_once | {"spin": "1000000"}, check=ring_used),
         "stdio": Case(probe("stdio"), at_once),
