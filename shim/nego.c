@@ -21,6 +21,7 @@
 #include "shim/nego_remote.h"
 #include "shim/nego_row.h"
 #include "shim/options.h"
+#include "shim/ready.h"
 #include "shim/renew.h"
 #include "shim/sandbox.h"
 #include "shim/unseen.h"
@@ -171,10 +172,18 @@ static enum nego_outcome step(struct conn *c, int fd, enum reason *why)
 	return nego_remote_step(c, fd, &t, why);
 }
 
+/* What is under way is over. What was adopted when the program armed it was so for a link that does not come. */
+static void drop(struct conn *c)
+{
+	nego_row_drop(c);
+	if (ready_is_adopted(c) && !load_relaxed(&c->linked))
+		ready_disown(c);
+}
+
 /* What was under way is over, and the program has its plain calls until the next step. */
 static void set_aside(struct conn *c, enum reason why)
 {
-	nego_row_drop(c);
+	drop(c);
 	c->nego.phase = NEGO_IDLE;
 	store_relaxed(&c->reason, (uint8_t)why);
 	conn_unseek(c);
@@ -234,7 +243,7 @@ static bool settle(struct conn *c, enum nego_outcome out, enum reason *why)
 		return false;
 	}
 	nego_remote_over(c, *why);
-	nego_row_drop(c);
+	drop(c);
 	never_due(c, NEGO_OVER);
 	return true;
 }
@@ -423,16 +432,17 @@ int nego_wait_fd(const struct conn *c)
 
 void nego_abandon(struct conn *c)
 {
-	nego_row_drop(c);
+	drop(c);
 	never_due(c, NEGO_OVER);
 }
 
 void nego_leave(struct conn *c)
 {
-	if (!nego_row_of(c))
-		return;
-	nego_row_drop(c);
-	c->nego.phase = NEGO_IDLE;
+	bool under_way = nego_row_of(c);
+
+	drop(c);
+	if (under_way)
+		c->nego.phase = NEGO_IDLE;
 }
 
 void nego_fork_child(void)

@@ -122,14 +122,11 @@ void nego_row_drop(struct conn *c)
 {
 	struct nego_row *row = nego_row_of(c);
 
-	if (row) {
-		nego_remote_drop(c, row);
-		nego_row_unequip(c, row);
-		row_release(c, row);
-	}
-	/* What was adopted when the program armed it, for a link that has not come. */
-	if (ready_is_adopted(c) && !load_relaxed(&c->linked))
-		ready_disown(c);
+	if (!row)
+		return;
+	nego_remote_drop(c, row);
+	nego_row_unequip(c, row);
+	row_release(c, row);
 }
 
 void nego_row_done(struct conn *c, struct nego_row *row)

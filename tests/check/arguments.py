@@ -41,7 +41,7 @@ def main():
         env = {**os.environ, 'PATH': f'{directory}:{os.environ["PATH"]}'}
         for tool, words, quoted in (('check', ['--fast'], '--fast'), ('check', ['--quick', 'unit'], 'unit'),
                                     ('check', ['--quick', '--all'], '--all'), ('check', ['--budget', '5', '7'], '7'),
-                                    ('check', ['--all', '--budget=soon'], 'soon'), ('check', ['--budget'], '--budget'),
+                                    ('check', ['--all', '--budget=soon'], 'soon'), ('check', ['--budget'], '--budget'), ('check', ['--budget='], '--budget'),
                                     ('quickstart', ['--fast'], '--fast')):
             done = subprocess.run([os.path.join(TOOLS, tool), *words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                                   timeout=60, env=env, check=False)

@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <sys/epoll.h>
 
-enum { THREADS = 3, CONNECTIONS = 60, ROUNDS = 60, MANY = 4096 };
+enum { THREADS = 3, CONNECTIONS = 20, ROUNDS = 300, MANY = 4096 };
 
 static int set;
 static _Atomic int armed[MANY], told_twice, events_told;
