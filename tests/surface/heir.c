@@ -31,7 +31,7 @@ static void become_heir(const char *how, int fd)
 /* Until the end of the stream, or the first line. */
 static void inherit(int fd, bool line)
 {
-	char got[2000];
+	static char got[200 << 10];
 	ssize_t n;
 	size_t nr = 0;
 
@@ -41,7 +41,7 @@ static void inherit(int fd, bool line)
 			break;
 	}
 	got[nr] = 0;
-	SAY("heir read '%s' then %s\n", got, outcome(n));
+	SAY("heir read %zu bytes, '%s' then %s\n", nr, got + strspn(got, "."), outcome(n));
 	SAY("heir writes %s\n", outcome(send(fd, "bye\n", 4, MSG_NOSIGNAL)));
 }
 
@@ -342,8 +342,11 @@ static void nonblock(void)
 /* Much is unread, and was so when the bytes began to take another road. */
 static void leave_unread(void)
 {
+	static char much[100 << 10];
 	char text[40];
 
+	memset(much, '.', sizeof(much));
+	MUST(send(a, much, sizeof(much), 0) == sizeof(much));
 	for (int i = 0; i < 50; i++) {
 		int len = snprintf(text, sizeof(text), "%d in the middle of nowhere, ", i);
 
