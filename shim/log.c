@@ -19,16 +19,22 @@ static struct {
 	ino_t ino;
 } err;
 
-int log_init(void)
+int log_begin(void)
 {
 	struct stat st;
-	int fd;
 
 	err.usable = sys_call2(SYS_fstat, 2, &st) == 0 && !S_ISSOCK(st.st_mode);
 	if (err.usable) {
 		err.dev = st.st_dev;
 		err.ino = st.st_ino;
 	}
+	return 0;
+}
+
+int log_init(void)
+{
+	int fd;
+
 	if (!options.log_path || options.log_level == LOG_LEVEL_OFF)
 		return 0;
 	fd = sys_openat(AT_FDCWD, options.log_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644);

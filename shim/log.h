@@ -15,6 +15,8 @@
 
 #pragma GCC visibility push(hidden)
 
+/* From then on standard error can be written to; from log_init() on, the log. */
+int log_begin(void);
 int log_init(void);
 void log_write(enum log_level level, const char *format, ...);
 
