@@ -468,6 +468,11 @@ void conn_thread_wakes(struct conn *c, short want);
  * locked. A few loads; conn_frames_try() answers.
  */
 bool conn_attention(const struct conn *c);
+/*
+ * Is there, or may there come at any moment, more to tell than bytes and room: an end, a reset, urgent data, a lane that goes? Then the kernel's
+ * socket is looked at, whatever the rings have. A few loads. A peer that is killed says nothing before.
+ */
+bool conn_has_more_to_tell(struct conn *c);
 /* Of one lane, linked. */
 static inline bool conn_rx_attention(const struct conn *c)
 {

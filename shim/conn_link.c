@@ -309,6 +309,12 @@ static bool is_returning(struct conn *c)
 	return unlikely(s == RX_LEFT || s == RX_FOLLOW || (s == RX_RING && lane_left(c->link.rx.ctl) != LEFT_NOT));
 }
 
+bool conn_has_more_to_tell(struct conn *c)
+{
+	return conn_attention(c) || conn_rx_ended(c) || load_relaxed(&c->rx.told_end) || load_relaxed(&c->tx.gone_hint) ||
+	       conn_far_is_dead(c) || is_returning(c);
+}
+
 /* A lane has come back in this very look: the kernel was not asked of it, or its bytes were none of the program's. */
 static short ask_again(int fd, short want, short kernel)
 {

@@ -310,7 +310,7 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 		return 0;
 	if (!plain)
 		conn_pump_look(c);
-	asked = plain || reported || conn_far_is_dead(c) || r->kernel_mask || conn_attention(c) || !conn_rx_on_ring(c) ||
+	asked = plain || reported || r->kernel_mask || conn_has_more_to_tell(c) || !conn_rx_on_ring(c) ||
 		(!conn_tx_on_ring(c) && r->events & WRITE_STATES);
 	r->kernel_events = 0;
 	if (!plain) {

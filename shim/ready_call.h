@@ -29,6 +29,7 @@ struct poll_call {
 	struct pollfd *kernel;	/* the same with what the kernel is asked, then bells and negotiations */
 	struct item *items;
 	uint64_t nr_fds, nr_items, nr_extra;
+	uint64_t name;		/* of what is asked, for the next call to know it by */
 	int bell_set;		/* an epoll set of all that is extra, while we sleep on too many fds; -1: none */
 	bool gathered;		/* it stood for them in the last sleep */
 	bool relatives;		/* among what is extra is the watch on those who share a connection with us */

@@ -29,7 +29,29 @@
 #define LOOK_EVERY_NS 30000
 #define ASK_ALWAYS (POLLERR | POLLHUP)
 
-static __thread int64_t looked_ns __attribute__((tls_model("initial-exec")));
+/* When the kernel was last asked, and of what. */
+static __thread struct {
+	int64_t ns;
+	uint64_t name;
+} looked __attribute__((tls_model("initial-exec")));
+
+/* Of numbers and events. What has the same name by chance is asked of a moment later. */
+static uint64_t name_of(const struct pollfd *fds, uint64_t nr_fds)
+{
+	uint64_t name = nr_fds;
+
+	for (uint64_t i = 0; i < nr_fds; i++) {
+		name ^= (uint32_t)fds[i].fd | (uint64_t)(uint16_t)fds[i].events << 32;
+		name *= UINT64_C(0x9e3779b97f4a7c15);
+		name ^= name >> 29;
+	}
+	return name;
+}
+
+static bool looked_just_now(const struct poll_call *p)
+{
+	return looked.name == p->name && now_ns() - looked.ns < LOOK_EVERY_NS;
+}
 
 static bool conn_concerns_us(const struct conn *c)
 {
@@ -181,7 +203,8 @@ static int ask_kernel(struct poll_call *p)
 			p->kernel[it->at].events = conn_kernel_events(it->conn, p->fds[it->at].events) | POLLRDHUP;
 	}
 	n = sys_call5(SYS_ppoll, p->kernel, p->nr_fds, &zero, 0, 0);
-	looked_ns = now_ns();
+	looked.ns = now_ns();
+	looked.name = p->name;
 	return n < 0 ? (int)n : 0;
 }
 
@@ -235,7 +258,7 @@ static bool rings_can_tell(struct poll_call *p)
 
 		if (!item_hold(p, it))
 			return false;
-		can = conn_rx_on_ring(it->conn) && !conn_rx_ended(it->conn) && !conn_attention(it->conn) && !conn_far_is_dead(it->conn) &&
+		can = conn_rx_on_ring(it->conn) && !conn_has_more_to_tell(it->conn) &&
 		      (conn_tx_on_ring(it->conn) || !(f->events & (POLLOUT | POLLWRNORM)));
 		conn_drop(it->conn);
 		if (!can)
@@ -260,8 +283,9 @@ static int poll_loop(struct poll_call *p, int64_t timeout_ns, const sigset_t *ma
 	int n;
 
 	fill(p);
+	p->name = name_of(p->fds, p->nr_fds);
 	/* Rings that have something answer by themselves while the kernel was asked a moment ago. */
-	if (p->nr_items && rings_can_tell(p) && now_ns() - looked_ns < LOOK_EVERY_NS) {
+	if (p->nr_items && looked_just_now(p) && rings_can_tell(p)) {
 		n = derive(p);
 		if (n)
 			return n;
@@ -317,7 +341,7 @@ again:
 			if (left < 0)
 				left = 0;
 		}
-		if (left == 0 || now_ns() - looked_ns >= LOOK_EVERY_NS) {
+		if (left == 0 || !looked_just_now(p)) {
 			n = ask_kernel(p);
 			if (n < 0)
 				return n;
