@@ -42,7 +42,7 @@ void inherit_before_exec(struct inherit_exec *undo);
 void inherit_exec_failed(struct inherit_exec *undo);
 
 /*
- * Around posix_spawn, system and popen, whose children exec inside libc. What is still on TCP and would be inherited
+ * Around posix_spawn, system, popen and wordexp, whose children exec inside libc. What is still on TCP and would be inherited
  * stays there; what is on a ring is kept out of the child.
  */
 void inherit_before_spawn(struct inherit_shield *shield);

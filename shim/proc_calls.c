@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <sys/single_threaded.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "shim/fd_conn.h"
@@ -122,6 +123,24 @@ EXPORT FILE *popen(const char *command, const char *mode)
 	pipe = real_popen(command, mode);
 	inherit_after_spawn(&shield);
 	return pipe;
+}
+
+static bool has_command(const char *words, int flags)
+{
+	return !(flags & WRDE_NOCMD) && (strchr(words, '`') || strstr(words, "$("));
+}
+
+EXPORT int wordexp(const char *words, wordexp_t *expansion, int flags)
+{
+	struct inherit_shield shield;
+	int error;
+
+	if (!guard_ready() || !has_command(words, flags))
+		return real_wordexp(words, expansion, flags);
+	inherit_before_spawn(&shield);
+	error = real_wordexp(words, expansion, flags);
+	inherit_after_spawn(&shield);
+	return error;
 }
 
 /* What the child's copy would be refused as. */

@@ -24,6 +24,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <wordexp.h>
 
 /* Put in front of every wrapper's definition; all else in the object is hidden. */
 #define EXPORT __attribute__((visibility("default")))

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <stdbool.h>
+#include <wordexp.h>
 
 extern char **environ;
 
@@ -108,6 +109,23 @@ static void give_to_shell(void)
 	SAY("still talks\n");
 }
 
+/* What words stand for a program may say. */
+static void give_to_words(void)
+{
+	char words[64], in[16] = "";
+	wordexp_t out;
+
+	snprintf(words, sizeof(words), "one $(echo hello >&%d; echo two)", b);
+	SAY("without a program %d\n", wordexp(words, &out, WRDE_NOCMD));
+	ping_pong(a, b, 20);
+	SAY("with one %d\n", wordexp(words, &out, 0));
+	SAY("%s %s\n", out.we_wordv[0], out.we_wordv[1]);
+	wordfree(&out);
+	MUST(recv(a, in, sizeof(in), 0) == 6 && strcmp(in, "hello\n") == 0);
+	ping_pong(a, b, 20);
+	SAY("still talks\n");
+}
+
 static void give_to_spawn(void)
 {
 	posix_spawn_file_actions_t actions;
@@ -201,6 +219,8 @@ int main(int argc, char **argv)
 		give_to_streams();
 	else if (strcmp(argv[1], "shell") == 0)
 		give_to_shell();
+	else if (strcmp(argv[1], "words") == 0)
+		give_to_words();
 	else
 		give_to_spawn();
 	return 0;

@@ -284,6 +284,7 @@ def cases(probes, work):
         "vfork-hidden-on-ring": Case(probe("handover", "vfork-hidden", "late"), at_once, ring_used),
         "streams-on-ring": Case(probe("handover", "streams", "late"), at_once, ring_used),
         "shell-inherits-ring": Case(probe("handover", "shell", "late"), at_once, ring_used),
+        "words-inherit-ring": Case(probe("handover", "words", "late"), at_once, ring_used),
         "spawn-on-ring": Case(probe("handover", "spawn", "late"), at_once, ring_used),
         "spawn-pins": Case(probe("handover", "spawn"), at_once, counted("exec", 1)),
         "listener-is-inherited": Case(probe("handover", "listener"), at_once, ring_used),
