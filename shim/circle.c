@@ -143,7 +143,7 @@ static const struct member *chosen(const struct member *all, unsigned nr)
 	return m;
 }
 
-bool circle_look(struct circle_wait *w, uint64_t me, uint64_t owner, enum circle_will will)
+bool circle_look(struct circle_wait *w, uint64_t me, uint64_t owner, enum circle_will will, bool (*is_handler)(void))
 {
 	struct member now[CIRCLE_LONGEST];
 	const struct member *m;
@@ -162,6 +162,8 @@ bool circle_look(struct circle_wait *w, uint64_t me, uint64_t owner, enum circle
 	nr = follow(me, owner, now);
 	if (!nr || !is_same(w, now, nr)) {
 		see(w, now, nr);
+		if (nr && is_handler && w->seat)
+			store_relaxed(&w->seat->will, is_handler() ? CIRCLE_SOON : will);
 		return false;
 	}
 	if (!w->counting)

@@ -69,8 +69,11 @@ static inline void circle_begin(struct circle_wait *w)
 	w->counting = false;
 }
 
-/* `me` waits, and has just seen who has it. True: it waits in a circle, and is to give up. */
-bool circle_look(struct circle_wait *w, uint64_t me, uint64_t owner, enum circle_will will);
+/*
+ * `me` waits, and has just seen who has it. True: it waits in a circle, and is to give up. Whether it is a handler is asked at the first sight of one: that takes
+ * system calls. NULL: it does not matter.
+ */
+bool circle_look(struct circle_wait *w, uint64_t me, uint64_t owner, enum circle_will will, bool (*is_handler)(void));
 /* The wait is over. One that a handler jumped out of is forgotten when its thread waits again. */
 void circle_leave(struct circle_wait *w);
 

@@ -119,18 +119,16 @@ bool lane_is_mine(const struct lane_lock *l)
 /* In vain: for ever, as far as is known. */
 static bool waits_in_vain(struct circle_wait *w, uint64_t me, uint64_t owner, bool surely)
 {
-	enum circle_will will = CIRCLE_NEVER;
-
-	if (!surely && !w->seat)
-		will = handler_inside() ? CIRCLE_SOON : CIRCLE_LATE;
-	return circle_look(w, me, owner, will) || (!surely && is_ancestor(owner) && handler_inside());
+	if (surely)
+		return circle_look(w, me, owner, CIRCLE_NEVER, NULL);
+	return circle_look(w, me, owner, CIRCLE_LATE, handler_inside) || (is_ancestor(owner) && handler_inside());
 }
 
 bool lane_waits_in_circle(struct circle_wait *w, const struct lane_lock *l)
 {
 	uint64_t owner = load_relaxed(&((struct lane_lock *)l)->owner) & ~LANE_LOCK_WAITERS;
 
-	return owner && circle_look(w, this_thread(), owner, CIRCLE_LATE);
+	return owner && circle_look(w, this_thread(), owner, CIRCLE_LATE, NULL);
 }
 
 /*
