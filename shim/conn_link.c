@@ -187,9 +187,8 @@ uint64_t conn_rx_edge(struct conn *c)
 
 uint64_t conn_tx_edge(struct conn *c)
 {
-	if (!conn_tx_on_ring(c))
-		return 0;
-	writable(c);
+	if (conn_tx_on_ring(c))
+		writable(c);
 	return load_relaxed(&c->tx.room_seq);
 }
 

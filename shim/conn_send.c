@@ -97,6 +97,9 @@ static void check_health(struct conn *c, int fd)
 	struct timespec now = { 0 };
 
 	conn_take_tx_attention_locked(c, fd);
+	/* It may have asked for the lane before it went. */
+	if (load_relaxed(&c->tx.state) != TX_RING)
+		return;
 	if (!load_relaxed(&c->tx.gone_hint)) {
 		if (!load_relaxed(&c->tx.peer_ended))
 			return;

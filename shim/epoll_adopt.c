@@ -118,6 +118,32 @@ int ready_disown(struct conn *c)
 	return err;
 }
 
+static void is_edge(struct epoll_reg *r, void *arg)
+{
+	if (r->state == REG_ADOPTED && r->events & EPOLLET)
+		*(bool *)arg = true;
+}
+
+static int part(struct epoll_reg *r, int fd)
+{
+	if (r->state == REG_PARKED)
+		reg_remove(r, true);
+	else
+		reg_part(r);
+	return 0;
+}
+
+int ready_part(struct conn *c)
+{
+	const struct conn *former = pool_lanes_of(c);
+	bool edges = false, known = pool_for_each(c, is_edge, &edges);
+
+	pool_lanes_of(former);
+	if (!known)
+		return -EAGAIN;
+	return edges ? each(c, part, -1) : ready_disown(c);
+}
+
 static _Atomic uint32_t everything_changed;
 
 static void stir(struct epoll_reg *r, void *arg)

@@ -94,6 +94,9 @@ static void find_heir(struct epoll_reg *r, void *arg)
 
 static int bell_of(const struct conn *c, int which)
 {
+	/* Numbers of a link that was given up may be others' by now. */
+	if (unlikely(c->parted))
+		return -1;
 	return which == 0 ? c->link.rx.bells.bell_fd : which == 1 ? c->link.tx.bells.bell_fd : conn_far_fd(c);
 }
 
@@ -220,6 +223,20 @@ void reg_disown(struct epoll_reg *r)
 	r->state = REG_PLAIN;
 	r->armed_tick = load_relaxed(&s->tick);
 	count_add(&s->nr_adopted, -1);
+}
+
+/* The next link's rings begin at 0. */
+void reg_part(struct epoll_reg *r)
+{
+	if (r->state != REG_ADOPTED)
+		return;
+	bells_leave(r);
+	reg_disarm(r);
+	reg_cool(r);
+	r->rx_seen = load_relaxed(&r->conn->rx.ends);
+	r->tail_seen = r->tail_looked = 0;
+	r->tx_seen = conn_tx_full_seq(r->conn);
+	r->no_room = false;
 }
 
 /* In a set that a fork has shared the members are others', too. */

@@ -12,6 +12,7 @@
 #include "shim/fdtab.h"
 #include "shim/ready.h"
 #include "shim/renew.h"
+#include "shim/retreat.h"
 #include "ringbuf/sys.h"
 #include "shim/wait.h"
 
@@ -280,7 +281,7 @@ static uint32_t kernel_says(int fd, short want)
  * Does what the kernel has reported since the last look make an edge? It counts for what the kernel carries, and if it was asked
  * for. A frame is none: its EPOLLIN counts only while it stands for bytes or an end that the program will see.
  */
-static bool kernel_edge(const struct epoll_reg *r, uint32_t mask, uint32_t kernel, uint32_t reported)
+static bool kernel_edge(const struct epoll_reg *r, int fd, uint32_t mask, uint32_t kernel, uint32_t reported)
 {
 	uint32_t seen = reported & kernel & mask & r->events;
 	uint32_t came = mask & KERNEL_KEEPS & ~r->kernel_mask;
@@ -291,6 +292,9 @@ static bool kernel_edge(const struct epoll_reg *r, uint32_t mask, uint32_t kerne
 		return true;
 	/* Urgent bytes are bytes. */
 	if (came & ~(uint32_t)EPOLLPRI || came & r->events)
+		return true;
+	/* Behind a ring that was left: news, though the ring is not drained, unless all of it came twice. */
+	if (reported & mask & r->events & EPOLLIN && load_relaxed(&r->conn->rx.state) == RX_LEFT && retreat_inq_behind(r->conn, fd))
 		return true;
 	/* A direction that is shut is writable for ever, and is named beside every arrival. */
 	return (seen & EPOLLIN && !conn_rx_on_ring(r->conn)) ||
@@ -326,7 +330,7 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 	if (asked)
 		kernel = kernel_says(fd, plain ? all : (short)(conn_kernel_events(c, all) | POLLRDHUP | POLLPRI));
 	mask = plain ? kernel : (uint16_t)conn_ready(c, fd, all, (short)kernel);
-	edge |= kernel_edge(r, mask, kernel, reported);
+	edge |= kernel_edge(r, fd, mask, kernel, reported);
 	/* In front of a frame that could not be taken just now, the arrival is still to be told. */
 	if (!plain && (mask & EPOLLIN || conn_rx_on_ring(c)))
 		r->tail_seen = tail;

@@ -253,6 +253,8 @@ int reg_adopt_armed(struct epoll_reg *r, const struct epoll_event *event);
 /* Straight into the inner set: the connection is adopted already. 0 or -errno as epoll_ctl. */
 int reg_add_adopted(struct epoll_reg *r);
 void reg_disown(struct epoll_reg *r);
+/* Its link goes, and it stays adopted. */
+void reg_part(struct epoll_reg *r);
 /* It has nothing to tell. What ready_disown() could not reach is the kernel's again then: true. */
 bool reg_go_home(struct epoll_reg *r);
 /* Out of the inner set (if `in_kernel`) and all lists, and freed. */

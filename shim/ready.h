@@ -37,6 +37,12 @@ bool ready_is_adopted(const struct conn *c);
 int ready_disown(struct conn *c);
 
 /*
+ * Both lanes are back, and the link goes: as ready_disown(). But where a registration is edge-triggered they all stay under derivation, without bells: the kernel, which would
+ * take it for a new one, would tell once more of what holds.
+ */
+int ready_part(struct conn *c);
+
+/*
  * Something may have made the connection readable or writable, or ended it, without a ring of its bells and without an
  * edge on its TCP socket: a lane changed roads, this process wrote or took the frame that did it, a waiter drained the
  * bells for somebody else. Callable with any lock held and from a signal handler; never blocks.

@@ -156,7 +156,7 @@ enum renew_part renew_part(struct conn *c)
 	bool anew = load_relaxed(&c->passing) && !retreat_receiver_is_gone(c);
 	struct ring_bells rx = c->link.rx.bells, tx = c->link.tx.bells;
 
-	if (conn_is_far(c) || !lane_is_quiet(c) || is_ending(c) || load_relaxed(&c->nr_maps) != 1 || conn_use_is_leaving(c) || ready_disown(c) || !conn_use_parts(c))
+	if (conn_is_far(c) || !lane_is_quiet(c) || is_ending(c) || load_relaxed(&c->nr_maps) != 1 || conn_use_is_leaving(c) || ready_part(c) || !conn_use_parts(c))
 		return RENEW_NOT_NOW;
 	settle_counts(c);
 	c->parted = 1;

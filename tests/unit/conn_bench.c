@@ -120,9 +120,9 @@ void summary_add_retreat(void)
 	told.retreats++;
 }
 
-int ready_disown(struct conn *c)
+int ready_part(struct conn *c)
 {
-	return told.no_disown;
+	return told.no_part;
 }
 
 static peer_u32 any_off;

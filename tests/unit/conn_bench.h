@@ -28,7 +28,7 @@ struct told {
 	uint64_t wr, doorbells, cqes;
 	unsigned retreated, switches, retreats;
 	bool off;		/* said by bench_off() */
-	int no_disown;		/* what ready_disown() answers */
+	int no_part;		/* what ready_part() answers */
 };
 extern struct told told;
 

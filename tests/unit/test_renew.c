@@ -268,9 +268,9 @@ static void not_while_another_process_may_look_at_it(void **state)
 	fetch_add(&b.a->nr_maps, 1);
 	assert_int_equal(part(b.a), RENEW_NOT_NOW);
 	fetch_sub(&b.a->nr_maps, 1);
-	told.no_disown = -EAGAIN;
+	told.no_part = -EAGAIN;
 	assert_int_equal(part(b.a), RENEW_NOT_NOW);
-	told.no_disown = 0;
+	told.no_part = 0;
 	assert_true(conn_is_linked(b.a));
 	assert_int_equal(part(b.a), RENEW_ANEW);
 	bench_close(&b);
