@@ -181,6 +181,10 @@ struct conn {
 	_Atomic uint32_t retreats;	/* how often both lanes came back */
 	_Atomic uint64_t own_bytes[2];	/* tx, rx: of tcp_bytes not the program's, but frames, and what was sent twice */
 	_Atomic uint64_t ring_before[2];	/* tx, rx: bytes of rings that were given up */
+	_Atomic int64_t idle_since;	/* idle.h: the look at which it had moved, or was first seen; 0: it was not yet */
+	_Atomic uint64_t idle_pos;	/* ... and how much it had moved by the last one */
+	_Atomic uint8_t idle_aside;	/* it asks for no look before it has moved again */
+	_Atomic uint8_t idle_served;	/* looks at which it was on its way back */
 	uint8_t parted;			/* `link` is what is left of one that was given up */
 	uint8_t reason_told;
 	_Atomic uint8_t stats_told;	/* conn_stats_mark(), when the statistics were last stored */

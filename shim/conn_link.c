@@ -15,6 +15,7 @@
 #include "shim/conn_far.h"
 #include "shim/conn_fin.h"
 #include "shim/conn_probe.h"
+#include "shim/idle.h"
 #include "shim/log.h"
 #include "shim/ready.h"
 #include "shim/renew.h"
@@ -59,6 +60,7 @@ void conn_linked(struct conn *c, const uint64_t nonce[2], const uint64_t peer_no
 	}
 	conn_tell_shut(c);
 	switch_announce(c);
+	idle_linked(c);
 	ready_changed(c);
 }
 
@@ -429,6 +431,7 @@ bool conn_arm(struct conn *c, short want)
 			ring_rx_sleep_end(&c->link.rx, false);
 		return true;
 	}
+	idle_note(c);
 	return false;
 }
 
@@ -456,6 +459,7 @@ bool conn_arm_edge(struct conn *c, short want, uint64_t rx_edge, uint64_t tx_edg
 		conn_disarm(c, want);
 		return true;
 	}
+	idle_note(c);
 	return false;
 }
 

@@ -2,6 +2,7 @@
 /* What `ringway ps` sees of a connection, stored now and then: a store per message would be a tenth of an 8-byte send. */
 #include "shim/conn_far.h"
 #include "shim/fdtab.h"
+#include "shim/idle.h"
 #include "shim/renew.h"
 #include "shim/stats_slots.h"
 
@@ -65,6 +66,7 @@ void conn_tell_stats(struct conn *c, int fd)
 	if (!stats_slot_of(c))
 		stats_slots_open(c, fd);
 	conn_refresh_stats(c);
+	idle_note(c);
 	if (unlikely(renew_wanted(c) != REASON_NONE) && conn_hold(c, fd)) {
 		renew_take_back(c, fd);
 		conn_drop(c);

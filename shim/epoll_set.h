@@ -20,6 +20,7 @@
 #include <stdint.h>
 #include <sys/epoll.h>
 
+#include "shim/idle.h"
 #include "shim/lane_lock.h"
 #include "ringbuf/atomic.h"
 
@@ -368,7 +369,7 @@ static inline bool epoll_set_is_left_alone(const struct epoll_set *set, bool tim
 	struct epoll_set *s = (struct epoll_set *)set;
 
 	return __libc_single_threaded && set_is_kernels(s) && !load_relaxed(&s->nests) && !load_relaxed(&s->probe_at) &&
-	       (!timed || set_is_plain(s));
+	       !idle_is_watched() && (!timed || set_is_plain(s));
 }
 
 /* True once for each time that a handler could not say what had changed. */

@@ -15,6 +15,7 @@
 #include "shim/epoll.h"
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
+#include "shim/idle.h"
 #include "shim/real.h"
 #include "shim/signals.h"
 #include "shim/unwound.h"
@@ -151,11 +152,25 @@ int64_t epoll_set_until_probe(const struct epoll_set *set, int64_t left_ns)
 		inside = pool_nested_probe_at();
 	if (inside && (!at || inside < at))
 		at = inside;
-	if (likely(!at))
+	wait_ns = idle_until(-1);
+	if (unlikely(at)) {
+		at -= now_ns();
+		if (wait_ns < 0 || at < wait_ns)
+			wait_ns = at > 0 ? at : 0;
+	}
+	if (likely(wait_ns < 0))
 		return left_ns;
-	wait_ns = at - now_ns();
-	wait_ns = wait_ns > 0 ? (wait_ns / 1000000 + 1) * 1000000 : 1000000;
+	wait_ns = (wait_ns / 1000000 + 1) * 1000000;
 	return left_ns < 0 || wait_ns < left_ns ? wait_ns : left_ns;
+}
+
+/* Sets have no order among each other, and connections come before sets: none is locked. */
+static void look_around(struct epoll_set *s, int64_t now)
+{
+	set_unlock(s);
+	idle_look(now);
+	epoll_set_refresh(s);
+	set_lock(s);
 }
 
 /* Nothing is polled or waits to be looked at: the kernel knows all there is, and a look in front of the sleep would find no more than that does. */
@@ -182,6 +197,8 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 				left = 0;
 		}
 		due = now - s->looked_ns >= LOOK_EVERY_NS;
+		if (due && unlikely(idle_is_due(now)))
+			look_around(s, now);
 		set_queue_probes(s, now);
 		calm = left != 0 && set_is_calm(s);
 		/*
@@ -245,10 +262,7 @@ sleep:
 		s->looked_ns = now_ns();
 		s->turn = n == max;
 		if (n == 0 && slice != left) {
-			/* Sets have no order among each other: one is locked at a time. */
-			set_unlock(s);
-			epoll_set_refresh(s);
-			set_lock(s);
+			look_around(s, s->looked_ns);
 			continue;
 		}
 		if (n <= 0 && n != -EAGAIN)
@@ -330,6 +344,7 @@ static int wait_on(int epfd, struct epoll_event *events, int max, int64_t timeou
 		if (n != -EAGAIN && (n || slice == timeout_ns))
 			return n;
 		rung = n == -EAGAIN;
+		idle_look(now_ns());
 		if (deadline) {
 			timeout_ns = deadline - now_ns();
 			if (timeout_ns < 0)

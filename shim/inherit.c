@@ -14,6 +14,7 @@
 #include "shim/family.h"
 #include "shim/far.h"
 #include "shim/guard.h"
+#include "shim/idle.h"
 #include "shim/lane_lock.h"
 #include "shim/nego.h"
 #include "shim/own_fd.h"
@@ -89,6 +90,7 @@ void inherit_in_child(void)
 	stats_slots_in_child();
 	fd_fork_child();
 	nego_fork_child();
+	idle_fork_child();
 	far_fork_child();
 	epoll_fork_child();
 	family_fork_child();

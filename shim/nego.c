@@ -66,6 +66,11 @@ static uint64_t calls_of(struct conn *c)
 	return load_relaxed(&c->tx.calls) + load_relaxed(&c->rx.calls);
 }
 
+static uint64_t bytes_of(struct conn *c)
+{
+	return load_relaxed(&c->tx.tcp_bytes) + load_relaxed(&c->rx.tcp_bytes);
+}
+
 static void due_after(struct conn *c, uint32_t steps)
 {
 	uint32_t shift = steps <= NEAR_STEPS ? 0 : steps - NEAR_STEPS;
@@ -73,7 +78,7 @@ static void due_after(struct conn *c, uint32_t steps)
 	if (shift > MAX_SHIFT)
 		shift = MAX_SHIFT;
 	c->nego.due_calls = calls_of(c) + (UINT64_C(1) << shift);
-	c->nego.due_bytes = load_relaxed(&c->tx.tcp_bytes) + load_relaxed(&c->rx.tcp_bytes) + (STEP_BYTES << shift);
+	c->nego.due_bytes = bytes_of(c) + (STEP_BYTES << shift);
 }
 
 static void never_due(struct conn *c, enum nego_phase phase)
@@ -298,14 +303,22 @@ void nego_came_back_dry(struct conn *c)
 		conn_wait_seen(c);
 }
 
-/* From the threshold on, as a new connection. */
+/* As a new connection, but not before there is something to say: calls alone would make a link that is given up again for want of traffic. */
 static void begin_anew(struct conn *c)
 {
 	c->nego.phase = NEGO_IDLE;
 	c->nego.attempts = c->nego.dials = c->nego.again = 0;
+	c->nego.rests = true;
+	c->nego.due_calls = NEGO_NEVER;
+	c->nego.due_bytes = bytes_of(c) + 1;
+}
+
+/* Something has: from here on to the threshold. */
+static void rest_is_over(struct conn *c)
+{
+	c->nego.rests = false;
 	c->nego.due_calls = calls_of(c) + options.after.calls;
-	c->nego.due_bytes = options.after.bytes
-		? load_relaxed(&c->tx.tcp_bytes) + load_relaxed(&c->rx.tcp_bytes) + options.after.bytes : NEGO_NEVER;
+	c->nego.due_bytes = options.after.bytes ? bytes_of(c) + options.after.bytes : NEGO_NEVER;
 }
 
 /* An attempt has come to its end; if that was a link of which both lanes are back, it has no use any more. */
@@ -347,6 +360,13 @@ void nego_poke(struct conn *c, int fd)
 	if (np->phase >= NEGO_AGREED) {
 		give_up_link(c, fd);
 		return;
+	}
+	if (unlikely(np->rests)) {
+		if (bytes_of(c) < np->due_bytes)
+			return;
+		rest_is_over(c);
+		if (options.after.calls)
+			return;
 	}
 	if (conn_count_holders(c) != 1) {
 		wait_to_be_alone(c);

@@ -37,6 +37,7 @@ struct nego_part {
 	uint32_t stalled;	/* the last poke found a lane in use: the wait fd is not worth waking for */
 	uint32_t unproven;	/* pokes at which nothing said that the program waits for the connection through us */
 	uint32_t again;		/* attempts that a connection has made in vain since it came back from its last ring */
+	uint32_t rests;		/* its link was given up, and nothing has moved since */
 	uint32_t dry;		/* calls on TCP in a row that found nothing to take, or no room, while the program spins */
 };
 

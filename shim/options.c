@@ -139,9 +139,27 @@ static bool parse_patience(const char *value, unsigned int *out)
 	return true;
 }
 
-static bool parse_idle(const char *value, uint64_t *out)
+/* Seconds, with a point and up to nine digits behind it or without. */
+static bool parse_idle(const char *value, int64_t *out)
 {
-	return parse_number(&value, UINT32_MAX, out) && !*value;
+	uint64_t seconds, fraction = 0;
+	const char *point;
+
+	if (!parse_number(&value, UINT32_MAX, &seconds))
+		return false;
+	if (*value == '.') {
+		point = value++;
+		if (!parse_number(&value, 999999999, &fraction))
+			return false;
+		for (ptrdiff_t digits = value - point - 1; digits < 9; digits++)
+			fraction *= 10;
+		if (value - point > 10)
+			return false;
+	}
+	if (*value)
+		return false;
+	*out = (int64_t)(seconds * 1000000000 + fraction);
+	return true;
 }
 
 static bool parse_log_level(const char *value, enum log_level *out)

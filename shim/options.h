@@ -29,7 +29,7 @@ extern struct options {
 	uint32_t ring_bytes; /* a power of two */
 	unsigned int patience_ms;
 	int64_t spin_us;     /* or OPTION_SPIN_AUTO */
-	uint64_t idle_s;
+	int64_t idle_ns; /* 0: never */
 	const char *rules_path;
 	enum log_level log_level;
 	const char *log_path;

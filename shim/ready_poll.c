@@ -13,6 +13,7 @@
 #include "shim/conn_probe.h"
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
+#include "shim/idle.h"
 #include "shim/nego.h"
 #include "shim/ready_call.h"
 #include "shim/renew.h"
@@ -298,6 +299,8 @@ static int poll_loop(struct poll_call *p, int64_t timeout_ns, const sigset_t *ma
 	if (p->select && has_closed(p))
 		return -EBADF;
 	for (;;) {
+		/* Before the numbers are looked at: it may take links back. */
+		idle_look(looked.ns);
 		if (unlikely(numbers_changed(p))) {
 			fill(p);
 			n = ask_kernel(p);

@@ -10,6 +10,7 @@
 #include "shim/epoll_set.h"
 #include "shim/family.h"
 #include "shim/fdtab.h"
+#include "shim/idle.h"
 #include "shim/nego.h"
 #include "shim/own_fd.h"
 #include "shim/ready_call.h"
@@ -228,6 +229,7 @@ int poll_sleep(struct poll_call *p, int64_t left_ns, const sigset_t *mask)
 
 int64_t poll_until_look(struct poll_call *p, int64_t left_ns)
 {
+	left_ns = idle_until(left_ns);
 	for (uint64_t i = 0; p->has_sets && i < p->nr_fds; i++) {
 		struct epoll_set *set = fdtab_epoll(p->fds[i].fd);
 

@@ -23,16 +23,19 @@ bool renew_is_off(const struct conn *c)
 	return unlikely(stats_any_off()) && stats_is_off(c);
 }
 
-enum reason renew_weigh(struct conn *c)
+static bool can_be_asked(struct conn *c)
 {
 	if (!conn_is_linked(c) || conn_is_far(c) || load_relaxed(&c->asked_back) || load_relaxed(&c->rx.dead))
-		return REASON_NONE;
+		return false;
 	if (load_relaxed(&c->pinned) && !conn_tx_on_ring(c) && !conn_rx_on_ring(c))
-		return REASON_NONE;
+		return false;
 	/* A signal handler in the middle of a call of its own thread. */
-	if (lane_is_mine(&c->tx.lock) || lane_is_mine(&c->rx.lock))
-		return REASON_NONE;
-	return renew_is_off(c) ? REASON_OFF : REASON_NONE;
+	return !lane_is_mine(&c->tx.lock) && !lane_is_mine(&c->rx.lock);
+}
+
+enum reason renew_weigh(struct conn *c)
+{
+	return can_be_asked(c) && renew_is_off(c) ? REASON_OFF : REASON_NONE;
 }
 
 static void take_back_locked(struct conn *c, int fd, enum reason why)
@@ -61,11 +64,9 @@ static void take_back_locked(struct conn *c, int fd, enum reason why)
 	ready_changed(c);
 }
 
-void renew_take_back(struct conn *c, int fd)
+void renew_take_back_for(struct conn *c, int fd, enum reason why)
 {
-	enum reason why = renew_weigh(c);
-
-	if (why == REASON_NONE || !conn_trylock_tx(c))
+	if (!can_be_asked(c) || !conn_trylock_tx(c))
 		return;
 	if (conn_trylock_rx(c)) {
 		if (!load_relaxed(&c->asked_back) && load_relaxed(&c->linked) && conn_call_has(c, fd))
@@ -74,6 +75,14 @@ void renew_take_back(struct conn *c, int fd)
 	}
 	lane_unlock(&c->tx.lock);
 	conn_refresh_stats(c);
+}
+
+void renew_take_back(struct conn *c, int fd)
+{
+	enum reason why = renew_weigh(c);
+
+	if (why != REASON_NONE)
+		renew_take_back_for(c, fd, why);
 }
 
 void renew_serve(struct conn *c, int fd)
@@ -107,6 +116,11 @@ static bool is_ending(const struct conn *conn)
 
 	return load_relaxed(&c->tx.shut) || load_relaxed(&c->rx.shut) || load_relaxed(&c->tx.gone_hint) || load_relaxed(&c->rx.told_end) ||
 	       load_relaxed(&c->tx.peer_ended) || load_relaxed(&c->rx.dead) || load_relaxed(&c->rx.pending_errno) || load_relaxed(&c->rx.error_told);
+}
+
+bool renew_could_part(const struct conn *c)
+{
+	return !conn_is_far(c) && load_relaxed(&((struct conn *)c)->nr_maps) == 1 && !is_ending(c);
 }
 
 /* What it moved is counted on, and Ringway's own bytes among those of the socket, since the kernel counts them, too. */

@@ -3,7 +3,7 @@
 #define RINGWAY_RENEW_H
 
 /*
- * Back to TCP for a while, and what comes after it (RETREAT.md section 6): a connection that is to be off, or that nothing goes over, asks
+ * Back to TCP for a while, and what comes after it (RETREAT.md section 6): a connection that is to be off, or that nothing goes over (idle.h), asks
  * its lanes back; a link of which both lanes are back is given up, and another may follow. On one host.
  */
 
@@ -24,6 +24,11 @@ static inline enum reason renew_wanted(struct conn *c)
 
 /* If that is so still: the tx lane leaves, and the peer is asked for the other. Under conn_hold(), no lane locked; never blocks. */
 void renew_take_back(struct conn *c, int fd);
+/* The same, if it can, for a reason of the caller's. */
+void renew_take_back_for(struct conn *c, int fd, enum reason why);
+
+/* Would there be anything to give up? A link that another process maps, or through which an end is told, stays. A hint. */
+bool renew_could_part(const struct conn *c);
 
 /* Both this and retreat_serve(), where a call has found nothing to do; no lane locked. */
 void renew_serve(struct conn *c, int fd);

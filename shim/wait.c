@@ -23,6 +23,7 @@
 #include "shim/conn_holders.h"
 #include "shim/conn_probe.h"
 #include "shim/conn_use.h"
+#include "shim/idle.h"
 #include "shim/nego.h"
 #include "shim/own_fd.h"
 #include "shim/real.h"
@@ -256,11 +257,12 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 	p[SIGNAL] = (struct pollfd){ .fd = in->signal_fd, .events = POLLIN };
 	if (limit_ns != WAIT_FOREVER && now_ns() + limit_ns < until)
 		until = now_ns() + limit_ns;
-	if (until != WAIT_FOREVER) {
-		int64_t ns = until - now_ns();
+	if (until != WAIT_FOREVER || idle_is_watched()) {
+		int64_t ns = until == WAIT_FOREVER ? -1 : until - now_ns();
 
+		ns = until != WAIT_FOREVER && ns < 0 ? 0 : idle_until(ns);
 		left = timespec_of(ns > 0 ? ns : 0);
-		timeout = &left;
+		timeout = ns < 0 ? NULL : &left;
 	}
 	nr = real_ppoll(p, NR, timeout, signals_asleep(&s->held_back, in->signal_fd >= 0 ? &in->mask : NULL));
 	nr = nr < 0 ? -errno : nr;
@@ -343,6 +345,8 @@ int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, c
 		conn_wait_leaves(c);
 	s.unlinked = false;
 	hear_far(&s);
+	if (unlikely(idle_is_watched()))
+		idle_look(now_ns());
 release:
 	if (!held)
 		signals_release(&s.held_back);

@@ -2,13 +2,13 @@
 """The modes in which every script runs. Not the full product: each row is there for what it alone would find."""
 import collections
 
-Mode = collections.namedtuple("Mode", "name layout family who after spin warm ring road unrest")
+Mode = collections.namedtuple("Mode", "name layout family who after spin warm ring road unrest idle")
 
 TINY_RING = 4096
 BIG_RING = 2 << 20  # there is no second ring between hosts: this much can be unread, as in the kernel's socket
 
 
-def _mode(layout, family, who, after, spin, warm, ring=None, road="shm", unrest=None):
+def _mode(layout, family, who, after, spin, warm, ring=None, road="shm", unrest=None, idle=None):
     words = [layout, f"v{family}", who, f"after-{after}", f"spin-{spin}", "warm" if warm else "cold"]
     if ring and ring != BIG_RING:
         words.append(f"ring-{ring}")
@@ -16,7 +16,9 @@ def _mode(layout, family, who, after, spin, warm, ring=None, road="shm", unrest=
         words.append(road)
     if unrest:
         words.append("unrest")
-    return Mode("-".join(words), layout, family, who, None if after == "default" else after, spin, warm, ring, road, unrest)
+    if idle:
+        words.append("idle")
+    return Mode("-".join(words), layout, family, who, None if after == "default" else after, spin, warm, ring, road, unrest, idle)
 
 
 def _verbs(layout, family, who, after, spin, warm, ring=BIG_RING):
@@ -55,6 +57,11 @@ MODES = (
     _mode("procs", "m", "both", "0", "auto", False, unrest=3),
     _mode("threads", "4", "both", "0", "0", True, unrest=4),
     _mode("one", "6", "both", "0", "auto", True, unrest=5),
+    # Given back to TCP whenever nothing has gone over it for a moment, which is between any two steps, and out again with the next.
+    _mode("procs", "4", "both", "0", "0", True, idle="0.004"),
+    _mode("procs", "6", "both", "default", "auto", True, ring=TINY_RING, idle="0.02"),
+    _mode("threads", "m", "both", "0", "auto", False, idle="0.004"),
+    _mode("one", "4", "both", "0", "0", True, idle="0.01"),
 )
 
 # Both ends as if on two hosts, over the double of verbs (tests/verbs_double). What does not depend on the road is not asked again.

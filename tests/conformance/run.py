@@ -109,7 +109,7 @@ class Runner:
         summary = os.path.join(self.scratch, mode.name)
 
         def stage_env(who):
-            env = support.preload_env(self.options.shim, after=mode.after, spin=mode.spin, ring=mode.ring, summary=summary)
+            env = support.preload_env(self.options.shim, after=mode.after, spin=mode.spin, ring=mode.ring, idle=mode.idle, summary=summary)
             if mode.road == "verbs":
                 env["RINGWAY_TRANSPORTS"] = "verbs"
                 if self.options.verbs == "device":

@@ -74,7 +74,7 @@ class Script:
         return list(dict.fromkeys(names))
 
     def wants(self, mode):
-        if mode.unrest and self.steady:
+        if (mode.unrest or mode.idle) and self.steady:
             return False  # a registration that changes sets is told once more of what is there, and it is not known where
         return ((mode.ring != TINY_RING or self.tiny) and (mode.road == "shm" or not self.one_host) and mode.layout in self.layouts and mode.family in self.families
                 and any(fnmatch.fnmatchcase(mode.name, glob) for glob in self.modes))

@@ -9,6 +9,8 @@ import harness as h
 from harness import programs
 
 NR_CONNECTIONS = 20
+# What those do that go back to TCP is for idle_back.py.
+STAY = ['idle=0']
 SERVER = """
 import selectors, socket, sys
 s = selectors.DefaultSelector()
@@ -59,8 +61,8 @@ def asleep(pid):
 for after in h.AFTERS:
     port = h.free_port()
     marker = h.path(f'quiet-{after}')
-    server = h.Program([sys.executable, '-c', SERVER, str(port)], True, after).ready(port)
-    client = h.Program([sys.executable, '-c', CLIENT, str(port), str(NR_CONNECTIONS), marker], True, after)
+    server = h.Program([sys.executable, '-c', SERVER, str(port)], True, after, options=STAY).ready(port)
+    client = h.Program([sys.executable, '-c', CLIENT, str(port), str(NR_CONNECTIONS), marker], True, after, options=STAY)
     h.until(lambda: os.path.exists(marker) or client.child.poll() is not None, 'the client has sent everything')
     h.check(client.child.poll() is None, 'the client ended early')
     both = (server.child.pid, client.child.pid)

@@ -261,4 +261,23 @@ MODELS = {
             "HANDLERS_ONLY": ([], "where no handler is known nobody gives up"),
         },
     },
+    "idle": {
+        "scenes": {
+            "watch": ([], "two threads, each with a connection, whose waits alone can look"),
+        },
+        "mutations": {
+            "NO_NEWS": ([], "who makes a link while a look is under way does not change the watch"),
+            "TWO_LOOK": ([], "a look that takes longer than until the next one is overtaken by it"),
+            "NO_CLAIM": ([], "a look does not put a word of its own there when it begins"),
+            "CLEARS_BLINDLY": ([], "a look that wants no other takes back whatever the watch says by then"),
+            "LINKS_SILENTLY": ([], "a link is made, and nobody is to look at it"),
+            "NO_NOTE": ([], "what was left alone is not looked at again when it has moved"),
+            "ASIDE_LATE": ([], "that it is left alone is said after the look at what it holds"),
+            "NOTES_ALL": ([], "what was left alone and has not moved is looked at again and again"),
+            "UNREAD_HAS_DATE": ([], "unread bytes wake the program until it reads them"),
+            "TAKES_WHAT_MOVES": ([], "a connection is given back at the first look"),
+            "SLEEPS_UNBOUNDED": ([], "the waits do not keep to the watch"),
+            "ANEW_AT_ONCE": ([], "what was given back is linked again though it is silent"),
+        },
+    },
 }
