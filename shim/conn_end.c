@@ -47,7 +47,7 @@ void conn_ring_said(struct conn *c, int fd, uint32_t said)
 		retreat_push(c, fd);
 	}
 	if (said & RING_UNHEARD)
-		conn_write_probe(c, fd);
+		conn_keep_error(c, conn_write_probe(c, fd));
 }
 
 void conn_set_pending(struct conn *c, int err)
@@ -55,6 +55,14 @@ void conn_set_pending(struct conn *c, int err)
 	store_relaxed(&c->rx.pending_errno, err);
 	fetch_add(&c->rx.ends, 1);
 	store_relaxed(&c->tx.alert, 1);
+}
+
+void conn_keep_error(struct conn *c, ssize_t n)
+{
+	if (n >= 0 || n == -EAGAIN || n == -EINTR || n == -EPIPE)
+		return;
+	store_relaxed(&c->rx.error_told, 1);
+	conn_set_pending(c, (int)-n);
 }
 
 void conn_kernel_told(struct conn *c, int err)

@@ -5,6 +5,7 @@
 /* How a connection ends, and what its parts tell each other about it (PROTOCOL.md section 6). */
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "ringbuf/stats.h"
 
@@ -21,6 +22,8 @@ void conn_receiver_goes(struct conn *c);
 
 /* An error for the program, told once by the next send, receive or SO_ERROR. */
 void conn_set_pending(struct conn *c, int err);
+/* What a call of ours, of which the program does not know, came back with: an error that it has taken from the socket is the program's. EPIPE is none: it stays. */
+void conn_keep_error(struct conn *c, ssize_t n);
 
 /*
  * Before bytes go into the ring, tx lock held: 0, RING_ORPHAN where nobody will read them and they count as sent, or -errno.

@@ -39,15 +39,6 @@ ssize_t conn_write_probe(struct conn *c, int fd)
 	return 0;
 }
 
-/* An error that a probe has taken from the socket is the program's. EPIPE is none: it stays. */
-static void keep_error(struct conn *c, ssize_t n)
-{
-	if (n >= 0 || n == -EAGAIN || n == -EPIPE)
-		return;
-	store_relaxed(&c->rx.error_told, 1);
-	conn_set_pending(c, (int)-n);
-}
-
 void conn_probe_ahead(struct conn *c, int fd)
 {
 	ssize_t n;
@@ -57,7 +48,7 @@ void conn_probe_ahead(struct conn *c, int fd)
 	n = conn_write_probe(c, fd);
 	if (n == 0)
 		store_relaxed(&c->tx.probe_due, 0);
-	keep_error(c, n);
+	conn_keep_error(c, n);
 }
 
 static bool is_full(struct conn *c)
@@ -185,5 +176,5 @@ void conn_probe_if_due(struct conn *c, int fd)
 		set_next(c, now);
 	}
 	lane_unlock(&c->tx.lock);
-	keep_error(c, n);
+	conn_keep_error(c, n);
 }

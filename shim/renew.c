@@ -40,8 +40,6 @@ enum reason renew_weigh(struct conn *c)
 
 static void take_back_locked(struct conn *c, int fd, enum reason why)
 {
-	int r = 0;
-
 	/* What keeps it on TCP from now on may be more than that. */
 	if (!load_relaxed(&c->pinned)) {
 		store_relaxed(&c->reason, (uint8_t)why);
@@ -55,9 +53,7 @@ static void take_back_locked(struct conn *c, int fd, enum reason why)
 	ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_WORDS);
 	switch_withdraw_tx(c);
 	if (load_relaxed(&c->tx.state) == TX_RING && retreat_leave(c, fd))
-		r = retreat_resend(c, fd);
-	if (r < 0 && r != -EAGAIN && r != -EPIPE)
-		conn_set_pending(c, -r);
+		retreat_resend_kept(c, fd);
 	conn_frames_locked(c, fd);
 	retreat_settle(c);
 	log_info("connection %u: asks back (%s)", c->index, reason_word(why));

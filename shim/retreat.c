@@ -223,15 +223,19 @@ int retreat_resend(struct conn *c, int fd)
 	return r;
 }
 
+int retreat_resend_kept(struct conn *c, int fd)
+{
+	int r = retreat_resend(c, fd);
+
+	conn_keep_error(c, r);
+	return r;
+}
+
 void retreat_push(struct conn *c, int fd)
 {
-	int r;
-
 	if (load_relaxed(&c->tx.state) != TX_LEFT || (!retreat_receiver_is_gone(c) && conn_tx_untaken(c)))
 		return;
-	r = retreat_resend(c, fd);
-	if (r < 0 && r != -EAGAIN && r != -EPIPE)
-		conn_set_pending(c, -r);
+	retreat_resend_kept(c, fd);
 }
 
 bool retreat_owes(const struct conn *c)

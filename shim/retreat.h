@@ -33,6 +33,8 @@ bool retreat_leave(struct conn *c, int fd);
  * -EAGAIN; other -errno of the kernel.
  */
 int retreat_resend(struct conn *c, int fd);
+/* The same where the program is told nothing now: an error is kept for it. */
+int retreat_resend_kept(struct conn *c, int fd);
 /* ... for a connection that ends: it has not come back to stay. */
 int retreat_resend_quietly(struct conn *c, int fd);
 

@@ -82,7 +82,7 @@ static bool take_frames(struct conn *c, int fd, uint32_t all)
 	return true;
 }
 
-static bool take_twice(int fd, uint64_t left)
+static bool take_twice(struct conn *c, int fd, uint64_t left)
 {
 	int64_t end = now_ns() + PATIENCE_NS;
 
@@ -91,8 +91,10 @@ static bool take_twice(int fd, uint64_t left)
 
 		if (n > 0)
 			left -= (uint64_t)n;
-		else if (n != -EAGAIN || !bytes_come(fd, end))
+		else if (n != -EAGAIN || !bytes_come(fd, end)) {
+			conn_keep_error(c, n);
 			return false;
+		}
 	}
 	return true;
 }
@@ -130,7 +132,7 @@ static bool leave_ring_rx(struct conn *c, int fd)
 	twice = came_twice(c, left, c->link.rx.tail_seen);
 	if (twice < 0 || peer_read_u32(&ctl->tx_state.owed))
 		return false;
-	return take_frames(c, fd, peer_read_u32(&ctl->tx_state.frames)) && take_twice(fd, (uint64_t)twice);
+	return take_frames(c, fd, peer_read_u32(&ctl->tx_state.frames)) && take_twice(c, fd, (uint64_t)twice);
 }
 
 /* Out of the socket, into memory that the sender has as well: up to S, and the frame there. */
@@ -146,8 +148,10 @@ static bool take_back(struct conn *c, int fd, uint64_t bytes)
 
 		if (n > 0)
 			done += (uint64_t)n;
-		else if ((n != -EAGAIN && n != -EINTR) || !bytes_come(fd, end))
+		else if ((n != -EAGAIN && n != -EINTR) || !bytes_come(fd, end)) {
+			conn_keep_error(c, n);
 			return false;
+		}
 	}
 	/* The program has not read them: of that the count is to tell, once the lane has passed S. */
 	fetch_add(&c->rx.tcp_bytes, bytes);
@@ -243,7 +247,9 @@ static bool go_tx(struct conn *c, int fd)
 {
 	int r;
 
-	if (load_relaxed(&c->tx.state) == TX_FRAMING && switch_finish_frame(c, fd) < 0)
+	r = load_relaxed(&c->tx.state) == TX_FRAMING ? switch_finish_frame(c, fd) : 0;
+	conn_keep_error(c, r);
+	if (r < 0)
 		return false;
 	switch ((enum tx_state)load_relaxed(&c->tx.state)) {
 	case TX_TCP:
@@ -258,7 +264,7 @@ static bool go_tx(struct conn *c, int fd)
 			return false;
 		/* fall through */
 	case TX_LEFT:
-		r = retreat_resend(c, fd);
+		r = retreat_resend_kept(c, fd);
 		return r == 0 || (r == -EAGAIN && cut(c, fd));
 	default:
 		return false;
@@ -315,7 +321,7 @@ static bool ask_back(struct conn *c, int fd)
 	peer_publish_u32(&c->link.rx.ctl->rx_state.asked, ASKED_BACK);
 	ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_WORDS);
 	if (load_relaxed(&c->tx.state) == TX_RING && retreat_leave(c, fd))
-		retreat_resend(c, fd);
+		retreat_resend_kept(c, fd);
 	return false;
 }
 
