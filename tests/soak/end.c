@@ -34,7 +34,8 @@ void end_tell(struct end *e, const char *op)
 	row->tx_pos = e->tx_pos;
 	row->rx_pos = e->rx_pos;
 	row->nr_steps = e->tx_step + e->rx_step;
-	snprintf(row->op, sizeof(row->op), "%s", op);
+	if (op)
+		snprintf(row->op, sizeof(row->op), "%s", op);
 }
 
 void end_failed(struct end *e, const char *format, ...)
@@ -117,7 +118,7 @@ bool end_send(struct end *e)
 	} else {
 		e->tx_pos += (uint64_t)n;
 	}
-	end_tell(e, "sent");
+	end_tell(e, NULL);
 	return true;
 }
 
@@ -140,9 +141,9 @@ bool end_receive(struct end *e)
 		end_cut(e, (int)-n);
 	if (e->rx_pos > e->plan.total[!e->side])
 		end_failed(e, "%zd bytes more than were sent, at %llu", n, (unsigned long long)e->rx_pos);
-	end_tell(e, "received");
+	end_tell(e, NULL);
 	/* Who treats a short read as the last one asks no more before the next event. */
-	return !(e->plan.watch[e->side] == WATCH_EDGE_SHORT && n > 0 && (size_t)n < len && !e->hung_up &&
+	return !(e->plan.watch[e->side] == WATCH_EDGE_SHORT && n > 0 && (size_t)n < len && !e->hung_up && !e->stops_short &&
 		 e->plan.urgent_pos[!e->side] == UINT64_MAX);
 }
 

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -49,6 +50,8 @@ class Run:
     def start(self, index):
         o = self.options
         env = clean_env() if o.plain else preload_env(o.shim, after=o.after, ring=o.ring, idle=o.idle, summary=self.summary, transports=o.transports)
+        if o.keep and not o.plain:
+            env.update(RINGWAY_LOG='debug', RINGWAY_LOG_FILE=os.path.join(self.directory, 'log'))
         env['SOAK_LIMIT'] = str(int(o.limit + 60))
         with open(os.path.join(self.directory, f'worker-{index}.err'), 'ab') as errors:
             child = subprocess.Popen([o.soak, str(index)], stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, env=env, cwd=self.directory,
@@ -217,7 +220,12 @@ class Run:
             check(child.poll() == 0, f'worker {index} does not end, or not well: {child.poll()}')
             w = self.board.worker(index)
             check(w.maps_after == 0 and w.fds_after <= w.fds_before + self.options.own_fds,
-                  f'worker {index} began with {w.fds_before} descriptors and ends with {w.fds_after}, and {w.maps_after} segments are mapped')
+                  f'worker {index} began with {w.fds_before} descriptors and ends with {w.fds_after}, and {w.maps_after} segments are mapped:\n' +
+                  self.open_at_end(index))
+
+    def open_at_end(self, index):
+        with open(os.path.join(self.directory, f'open-{index}'), encoding='utf-8') as f:
+            return f.read()
 
     def run(self):
         o, started = self.options, time.monotonic()
@@ -238,6 +246,8 @@ class Run:
             time.sleep(LOOK)
         verdicts = [self.judge(conn) for conn in range(o.conns)]
         self.ends()
+        said = self.said()
+        check(not said, 'something was said:\n' + said)
         self.report(verdicts, time.monotonic() - started)
 
     def report(self, verdicts, seconds):
@@ -256,12 +266,14 @@ class Run:
                   f'too little happened to say anything: {total}')
 
     def said(self):
+        """What the processes have written."""
+        text = ''
         for name in sorted(os.listdir(self.directory)):
             if name.endswith('.err'):
                 with open(os.path.join(self.directory, name), encoding='utf-8', errors='replace') as f:
-                    text = f.read()[-3000:]
-                if text:
-                    print(f'--- {name}\n{text}', flush=True)
+                    one = f.read()
+                text += f'--- {name}\n{one[:6000]}\n' if one else ''
+        return text
 
     def close(self):
         programs.end_all()
@@ -276,7 +288,7 @@ def seeds_of(text):
 def main():
     parser = argparse.ArgumentParser()
     for name in ('soak', 'shim', 'tool'):
-        parser.add_argument(f'--{name}', required=True)
+        parser.add_argument(f'--{name}', required=True, type=os.path.abspath)
     parser.add_argument('--seeds', default='1', type=seeds_of, help='N or N-M')
     parser.add_argument('--conns', type=int, default=300)
     parser.add_argument('--longest', type=int, default=1 << 20, help='bytes of one direction')
@@ -293,14 +305,16 @@ def main():
     parser.add_argument('--limit', type=float, default=300, help='seconds for one seed')
     parser.add_argument('--own-fds', type=int, default=16, help='descriptors that a process keeps for all its connections')
     parser.add_argument('--hold', action='store_true', help='keeps a run in which a connection stands still, to be looked at')
+    parser.add_argument('--keep', metavar='DIRECTORY', help='logs all, and copies what a failed run has written there')
     options = parser.parse_args()
     for seed in options.seeds:
         run = Run(options, seed)
         try:
             run.run()
         except Failed as failed:
-            print(f'FAILED seed {seed}: {failed}', flush=True)
-            run.said()
+            print(f'FAILED seed {seed}: {failed}\n{run.said()}', flush=True)
+            if options.keep:
+                shutil.copytree(run.directory, os.path.join(options.keep, f'seed-{seed}'), ignore=shutil.ignore_patterns('inbox-*'), dirs_exist_ok=True)
             return 1
         finally:
             run.close()

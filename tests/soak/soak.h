@@ -131,6 +131,7 @@ struct end {
 	bool cut;
 	bool ready_in, ready_out, hung_up;
 	bool blocking;
+	bool stops_short;		/* the last call may have left something, though it brought less than it was asked for */
 	uint32_t looks;
 	/* Taken in turn with a relative. */
 	int turn_sock;			/* -1: not */
@@ -140,7 +141,7 @@ struct end {
 
 struct row *end_row(const struct end *e);
 void end_init(struct end *e, uint32_t conn, int side, int fd);
-/* Writes what it is doing and where it stands. */
+/* Writes what it is doing, unless that is NULL, and where it stands. */
 void end_tell(struct end *e, const char *op);
 void end_failed(struct end *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool end_wants_out(const struct end *e);

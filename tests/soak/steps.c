@@ -332,6 +332,7 @@ ssize_t step_receive(struct end *e, struct rng *r, size_t len)
 	uint64_t kind = rng_below(r, 64);
 	uint8_t *bytes = buffer_own();
 
+	e->stops_short = false;
 	if (e->blocking)
 		wait_first(e, r, POLLIN);
 	if (kind < 18) {
@@ -365,6 +366,8 @@ ssize_t step_receive(struct end *e, struct rng *r, size_t len)
 	/* A splice stands still before an urgent byte. */
 	if (kind < 61 && !urgent) {
 		end_tell(e, "splice in");
+		/* A pipe takes so many pieces. */
+		e->stops_short = true;
 		return receive_spliced(e, bytes, len);
 	}
 	end_tell(e, "recv all");

@@ -285,7 +285,14 @@ int main(int argc, char **argv)
 	while (worker_reap(&w, true))
 		;
 	if (w.listener >= 0) {
-		board->workers[w.index].fds_after = open_fds(stderr);
+		char name[24];
+		FILE *list;
+
+		snprintf(name, sizeof(name), "open-%d", w.index);
+		list = fopen(name, "we");
+		board->workers[w.index].fds_after = open_fds(list) - 1;
+		if (list)
+			fclose(list);
 		board->workers[w.index].maps_after = count_lines("/proc/self/maps", "memfd:ringway (");
 	}
 	return 0;
