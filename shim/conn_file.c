@@ -338,6 +338,25 @@ static ssize_t splice_in_step(struct conn *c, int fd, int pipe_fd, size_t len, u
 	return n;
 }
 
+/* As the kernel does, which stops where there is nothing more, or no room: the first step may have ended with the ring, at its edge, or before a frame. */
+static ssize_t splice_in_more(struct conn *c, int fd, int pipe_fd, size_t len, unsigned flags, ssize_t done)
+{
+	uint8_t byte;
+	ssize_t n;
+
+	while (done > 0 && (size_t)done < len) {
+		n = conn_recv(c, fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+		if (n > 0)
+			n = splice_in_step(c, fd, pipe_fd, len - (size_t)done, flags);
+		if (n <= 0) {
+			conn_keep_error(c, n == -EBADF ? 0 : n);
+			break;
+		}
+		done += n;
+	}
+	return done;
+}
+
 ssize_t conn_splice_in(struct conn *c, int fd, int pipe_fd, size_t len, unsigned flags)
 {
 	uint8_t byte;
@@ -354,7 +373,7 @@ ssize_t conn_splice_in(struct conn *c, int fd, int pipe_fd, size_t len, unsigned
 			return n;
 		n = splice_in_step(c, fd, pipe_fd, len, flags);
 		if (n != -EAGAIN)
-			return n;
+			return splice_in_more(c, fd, pipe_fd, len, flags, n);
 	}
 	return r;
 }
