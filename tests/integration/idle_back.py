@@ -79,8 +79,6 @@ outer = select.epoll()
 outer.register(epoll, select.EPOLLIN)
 poll = select.poll()
 poll.register(s, select.POLLIN)
-if kind == "edge":
-    assert epoll.poll(0) == [(s.fileno(), select.EPOLLOUT)]
 bare = 0
 while True:
     if kind in ("epoll", "edge"):
@@ -227,10 +225,10 @@ def asleep(kind, after):
         totals = json.loads(open(program.summary_path, encoding='utf-8').read())
         print(f'{kind}, after={after or "default"}: {totals["switches"]} switches, {totals["retreats"]} retreats', flush=True)
         h.check(totals['retreats'] >= 3 and totals['switches'] >= 6 and totals['ring_tx_bytes'] > 0, f'{kind}: {totals}')
-    # An edge of room, without bytes, may come when it moves out, and never when it goes back.
+    # An edge of room, without bytes, comes at first, as from the kernel, and may come when it moves out, but never when it goes back.
     with open(h.path('bare'), encoding='ascii') as f:
         bare = int(f.read())
-    h.check(bare <= (totals['switches'] // 2 if kind == 'edge' else 0), f'{kind}: {bare} edges for nothing: {totals}')
+    h.check(bare <= (1 + totals['switches'] // 2 if kind == 'edge' else 0), f'{kind}: {bare} edges for nothing: {totals}')
 
 
 memory()
