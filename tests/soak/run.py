@@ -22,7 +22,8 @@ import programs  # noqa: E402
 from ringway_support import Failed, check, clean_env, die_with_parent, preload_env, read_summary  # noqa: E402
 
 FINAL = (b.DONE, b.ABORTED, b.CUT, b.KEPT, b.KILLED)
-LOOK = 0.02		# seconds between two looks of the driver
+LOOK = 0.02             # seconds between two looks of the driver
+LEFT_ALONE = 16         # ends
 
 
 def event_names():
@@ -94,7 +95,8 @@ class Run:
         for when, pid in [s for s in self.off if s[0] <= now]:
             self.ask('on', pid)
             self.off.remove((when, pid))
-        what = self.rng.random()
+        # What is thrown wakes sleepers. The last ones are left alone: whoever waits in vain then does so for good.
+        what = self.rng.random() if len(self.open) > LEFT_ALONE else 1
         if what < 0.10:
             pid = self.rng.choice(self.pids())
             if self.signal(pid, signal.SIGSTOP):
