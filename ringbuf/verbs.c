@@ -13,6 +13,16 @@
 
 enum { ASKED_LOOK = 1 };
 
+#define DRAIN_NS 20000000
+
+static int64_t clock_ns(void)
+{
+	struct timespec t = { 0 };
+
+	sys_call2(SYS_clock_gettime, CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 void verbs_die(struct verbs_link *v, int err)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
@@ -58,6 +68,9 @@ static void publish(struct verbs_link *v, bool died)
 		peer_publish_u64(&link->tx.ctl->rx.head_pos, v->head_pos);
 	v->words_came = false;
 	v->credit_came = false;
+	/* Pairs with verbs_pump(): who is told of the death finds all that had come. */
+	if (died)
+		store_release(&v->told_dead, load_relaxed(&v->dead));
 	if (rx)
 		ring_rx_arrived(&link->rx);
 	if (tx)
@@ -74,10 +87,19 @@ static bool wants_fetch(struct verbs_link *v, unsigned asked)
 	return asked & (VERBS_ARM | VERBS_LEAVE) || v->empties >= EMPTIES;
 }
 
-/* The queue pair is in error, so nothing lands any more: one more look has everything. The device may be waiting to be let go. */
+/*
+ * The queue pair is in error, so nothing lands any more, and what has landed is in the completion queue before the receive requests come back that
+ * were not used. A device that is being removed may give none back: it is not waited for for long.
+ */
 static void settle(struct verbs_link *v)
 {
+	int64_t end = clock_ns() + DRAIN_NS;
+
 	verbs_poll(v);
+	while (v->recvs_back < v->batches * RECV_BATCH && clock_ns() < end) {
+		sys_call0(SYS_sched_yield);
+		verbs_poll(v);
+	}
 	publish(v, true);
 	verbs_release(v);
 }
@@ -145,7 +167,7 @@ int verbs_pump(struct ring_link *link, unsigned why)
 		work(v, exchange(&v->asked, 0));
 		exchange(&v->locked, 0);
 	}
-	return load_relaxed(&v->dead);
+	return load_acquire(&v->told_dead);
 }
 
 void verbs_stop(struct ring_link *link)
@@ -211,14 +233,6 @@ uint64_t verbs_unacked(struct ring_link *link)
 	verbs_pump(link, VERBS_LEAVE | VERBS_PROBE);
 	acked = load_unlocked(&v->acked_pos);
 	return load_unlocked(&link->tx.tail_pos) - acked;
-}
-
-static int64_t clock_ns(void)
-{
-	struct timespec t = { 0 };
-
-	sys_call2(SYS_clock_gettime, CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 /*

@@ -138,7 +138,10 @@ struct verbs_table {
 	int (*flush)(struct ring_link *link, int limit_ms);
 	/* Published bytes that the peer's device is not known to have. Asking makes it acknowledge them. 0 in a process that did not make the link. */
 	uint64_t (*unacked)(struct ring_link *link);
-	/* The link is dead from now on (-ESHUTDOWN): no late write lands, and what had arrived is in the ring. */
+	/*
+	 * The link is dead from now on (-ESHUTDOWN): no late write lands, and what had arrived is in the ring. Where another thread is in its pump just
+	 * now, once that is through: pump() says when.
+	 */
 	void (*stop)(struct ring_link *link);
 	const struct verbs_counts *(*counts)(const struct ring_link *link);
 	/*

@@ -62,6 +62,7 @@ struct verbs_link {
 	_Atomic uint32_t locked, asked; /* the pump */
 	_Atomic uint32_t stop;          /* the pump is to end it */
 	_Atomic int32_t dead;           /* -errno; set once */
+	_Atomic int32_t told_dead;      /* the same, once what had arrived has been published */
 	struct ring_link *link;
 	enum lane_index tx_lane;
 	uint64_t ring_bytes;
@@ -111,6 +112,7 @@ struct verbs_link {
 	uint64_t told_units;   /* our head, as last told */
 	uint64_t batches, told_batches;
 	uint32_t taken;        /* receive requests used since the last batch */
+	uint64_t recvs_back;   /* receive requests that have completed, one way or the other */
 	bool held, fetching;
 	uint64_t fetch_from, fetch_to; /* while fetching: what is being read from the peer */
 	uint32_t empties;

@@ -211,6 +211,7 @@ void verbs_poll(struct verbs_link *v)
 		v->came |= n > 0;
 		count_add(&v->counts.cqes, (uint64_t)n);
 		for (int i = 0; i < n; i++) {
+			v->recvs_back += wc[i].wr_id >> TAG_SHIFT == TAG_RECV;
 			if (wc[i].status != IBV_WC_SUCCESS)
 				r = take_failure(v, &wc[i]);
 			else if (wc[i].wr_id >> TAG_SHIFT == TAG_RECV)
