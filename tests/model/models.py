@@ -280,4 +280,20 @@ MODELS = {
             "ANEW_AT_ONCE": ([], "what was given back is linked again though it is silent"),
         },
     },
+    "retreat_remote": {
+        "scenes": {
+            "stream": ([], "a lane between hosts: the link lost, as seen from one end or both, sender killed anywhere"),
+            "roomy": (["-DROOM=6"], "the same where a socket takes more than the frames"),
+        },
+        "mutations": {
+            "FROM_TAIL": ([], "what has not arrived is not sent again"),
+            "STOCK_BEFORE_STOP": ([], "what has arrived is counted while more may arrive"),
+            "NO_DISCARD": ([], "what came twice is handed out twice"),
+            "DATA_BEFORE_RESENT": ([], "program data overtakes what is still to be sent again"),
+            "FRAMES_INSIDE_PROBE": ([], "the lane is left inside a frame that was cut short"),
+            "NO_UPTO": ([], "an end in front of what is to be sent again counts as one"),
+            "END_WITHOUT_WORD": ([], "TCP's end without a frame is taken for the stream's"),
+            "FIN_UNACKED": ([], "the end is told by FIN before the peer's device has everything"),
+        },
+    },
 }
