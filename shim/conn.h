@@ -79,6 +79,8 @@ struct lane_tx {
 	uint64_t left_pos;	/* once the lane has left the ring: the first byte of it for TCP */
 	uint64_t resent_pos;	/* ... the next one */
 	uint64_t given_done;	/* of what the receiver has given back */
+	uint64_t have_pos;	/* between hosts: what the frames say with which it leaves */
+	uint8_t leaving_done;	/* bytes of them that the kernel has taken */
 	uint32_t frames;	/* whole ones in the stream */
 	/* What is being written into the socket by who has the move lock, for a relative that finds it dead. */
 	uint8_t piece;		/* enum piece */
@@ -115,6 +117,11 @@ struct lane_rx {
 	uint32_t frames;	/* taken */
 	uint64_t left_pos;	/* once the ring is drained behind a sender that left it: what TCP went on with */
 	uint64_t discarded;	/* of what came twice */
+	/* Between hosts, from the frames of a sender that leaves: */
+	_Atomic uint8_t leaving;	/* LEAVING_* */
+	_Atomic uint64_t peer_has;	/* of the other lane */
+	uint64_t upto_pos;
+	uint64_t resent_left;	/* bytes of the ring that have not come yet, and will by TCP before any others: an end in front of them is none */
 };
 
 union conn_addr {
@@ -138,7 +145,7 @@ struct conn {
 	_Atomic uint8_t waits_seen;	/* the program waits for it through us: it stood in a poll, a select or an epoll set */
 	_Atomic int32_t link_dead;	/* -errno of a far link that has died, see conn_far.h */
 	_Atomic int64_t link_died_at;
-	_Atomic uint8_t link_judged;	/* what that means has been told */
+	_Atomic uint8_t link_judged;	/* this end has left its ring for it, or was about to */
 	uint64_t heard_at;		/* clock_counter() of the last send to a far peer; tx lock */
 	int64_t dead_send_at;		/* the first send after its death; tx lock */
 	_Atomic uint8_t shared;		/* more than one process has held it: locks and counts are atomic from now on */

@@ -21,9 +21,12 @@
 #include "shim/fdtab.h"
 #include "shim/log.h"
 #include "shim/nego.h"
+#include "shim/options.h"
 #include "shim/ready.h"
 #include "shim/retreat.h"
+#include "shim/retreat_far.h"
 #include "shim/switch.h"
+#include "shim/wait.h"
 
 #define LOOK_FRAMES 16
 
@@ -82,19 +85,42 @@ void conn_peer_ended(struct conn *c)
 	store_relaxed(&c->tx.alert, 1);
 }
 
+/* A frame that has come, of which the kind or the position was not known before. False: it cannot be true. */
+static bool take_far_frame(struct conn *c, int fd, const struct frame_due *due)
+{
+	if (due->type == FRAME_PROBE)
+		return true;
+	return due->type == FRAME_FIN ? conn_fin_came(c, due->pos) : retreat_far_take(c, fd, due);
+}
+
 bool conn_look(struct conn *c, int fd)
 {
 	store_relaxed(&c->rx.looks_skipped, 0);
+	if (unlikely(load_relaxed(&c->rx.leaving)) && !retreat_far_settle(c)) {
+		conn_lied(c, fd, REASON_BAD_POSITION);
+		return true;
+	}
+	/* Its last frame has come, and another thread is in the pump. */
+	if (load_relaxed(&c->rx.leaving) & LEAVING_RETREAT) {
+		retreat_left(c);
+		return false;
+	}
 	for (int i = 0; i < LOOK_FRAMES; i++) {
-		struct frame_due due = { FRAME_PROBE, 0, .or_fin = conn_is_far(c) };
+		struct frame_due due = { FRAME_PROBE, 0, .or_far = conn_is_far(c) };
 
 		switch (frame_receive(c, fd, &due, NULL)) {
 		case FRAME_TAKEN:
 			c->rx.frames++;
-			if (due.type != FRAME_FIN || conn_fin_came(c, due.pos))
-				continue;
-			conn_lied(c, fd, REASON_BAD_POSITION);
-			return true;
+			if (!take_far_frame(c, fd, &due)) {
+				conn_lied(c, fd, REASON_BAD_POSITION);
+				return true;
+			}
+			/* What follows is no frame. */
+			if (load_relaxed(&c->rx.leaving) & LEAVING_RETREAT) {
+				retreat_left(c);
+				return false;
+			}
+			continue;
 		case FRAME_NOT_YET:
 			return false;
 		case FRAME_NONE:
@@ -218,8 +244,13 @@ bool conn_end_waits(const struct conn *c, int fd)
 
 void conn_end_soon(struct conn *c, int fd)
 {
-	if (conn_end_waits(c, fd))
-		conn_fin_await(c, load_relaxed(&c->nr_holders) == 1);
+	bool last = load_relaxed(&c->nr_holders) == 1;
+
+	if (!conn_end_waits(c, fd))
+		return;
+	conn_fin_await(c, last);
+	if (last)
+		retreat_far_await(c, fd, now_ns() + (int64_t)options.patience_ms * 1000000);
 }
 
 /* The close that follows is to be a reset. */
@@ -240,7 +271,7 @@ void conn_end_lanes(struct conn *c, int fd)
 		return;
 	if (conn_is_far(c))
 		far_pump(c, 0);
-	unread = leaves_unread(c, fd) || !retreat_end_begin(c, fd);
+	unread = leaves_unread(c, fd) || (!resets_anyway(c, fd) && !retreat_end_begin(c, fd));
 	if (unread)
 		linger_not(c, fd);
 	ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
@@ -299,8 +330,9 @@ int conn_shutdown(struct conn *c, int fd, int how)
 	if (locked && how != SHUT_RD && conn_is_linked(c))
 		ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
 	if (locked && how != SHUT_RD) {
-		conn_fin_send(c, fd);
 		pushed = retreat_end_begin(c, fd);
+		if (pushed)
+			conn_fin_send(c, fd);
 	}
 	/* Before the kernel wakes another thread's wait: it must find the lane readable. */
 	if (how == SHUT_RD || how == SHUT_RDWR)

@@ -12,6 +12,9 @@
 #include "shim/conn_holders.h"
 #include "shim/conn_lock.h"
 #include "shim/conn_use.h"
+#include "shim/options.h"
+#include "shim/retreat_far.h"
+#include "shim/wait.h"
 
 #define FEW 8	/* need no memory but the stack */
 
@@ -58,6 +61,8 @@ static void exec(struct conn *c, int fd)
 
 static void exit_some(const struct going *g, struct conn *const *conns, const int *fds, unsigned nr)
 {
+	int64_t until;
+
 	for (unsigned i = 0; i < nr; i++) {
 		struct conn *c = conns[i];
 		bool held = conn_hold(c, fds[i]);
@@ -67,13 +72,19 @@ static void exit_some(const struct going *g, struct conn *const *conns, const in
 	}
 	conn_fin_await_all(g->waits, g->polls, nr);
 	/* Other threads may still be closing. */
-	for (unsigned i = 0; i < nr; i++)
+	until = now_ns() + (int64_t)options.patience_ms * 1000000;
+	for (unsigned i = 0; i < nr; i++) {
+		bool far = conn_is_far(conns[i]);
+
 		if (!g->waits[i].c && !g->kept)
 			continue;
-		else if (g->exec && !conn_is_far(conns[i]))
+		if (far && g->waits[i].c && g->waits[i].ends)
+			retreat_far_await(conns[i], fds[i], until);
+		if (g->exec && !far)
 			exec(conns[i], fds[i]);
 		else
 			end(conns[i], fds[i]);
+	}
 	conn_fin_settle_all(g->waits, g->polls, nr);
 	for (unsigned i = 0; i < nr; i++)
 		if (g->waits[i].c)

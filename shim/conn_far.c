@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * See conn_far.h. A dead link by itself says little: a peer that closes lets go of its queue pair, too, and what it says by TCP may come
- * later than the news of that. So the verdict waits for TCP's word, but not for long: a device can die while TCP lives on.
+ * later than the news of that. So an end that is told so waits for TCP's word, but not for long: a device can die while TCP lives on.
  */
 #include "shim/conn_far.h"
 
@@ -20,6 +20,7 @@
 #include "shim/log.h"
 #include "shim/options.h"
 #include "shim/ready.h"
+#include "shim/retreat_far.h"
 #include "shim/summary.h"
 #include "shim/wait.h"
 
@@ -41,9 +42,32 @@ int conn_pump_far(struct conn *c, unsigned why)
 {
 	int r = far_pump(c, why);
 
+	/* A relative that has no link has met the peer's leaving. */
+	if (unlikely(load_relaxed(&c->rx.leaving)) && r == 0) {
+		far_engine->stop(&c->link);
+		r = far_pump(c, 0);
+	}
 	if (unlikely(r < 0 && r != -ESRCH))
 		note_death(c, r);
 	return r;
+}
+
+bool conn_far_stop(struct conn *c)
+{
+	if (!conn_far_is_dead(c)) {
+		far_engine->stop(&c->link);
+		conn_pump_far(c, 0);
+	}
+	return conn_far_is_dead(c);
+}
+
+void conn_far_leave(struct conn *c)
+{
+	bool ours = far_wait_fd(c) >= 0;
+
+	far_leave(c);
+	if (ours && load_relaxed(&c->nr_holders) > 0)
+		note_death(c, -ESHUTDOWN);
 }
 
 int conn_pump_look(struct conn *c)
@@ -102,52 +126,24 @@ static int64_t patience_ns(void)
 	return (int64_t)options.patience_ms * 1000000;
 }
 
-/* A stream that has come to the end that the peer has told has lost nothing. */
-static bool rx_is_cut(struct conn *c)
-{
-	return load_relaxed(&c->rx.state) == RX_RING &&
-	       (!c->rx.fin_known || ring_rx_published(&c->link.rx) != (c->rx.fin_pos & TAIL_POS_MASK));
-}
-
-/* Bytes that have not arrived, or are to be sent and cannot be. A peer that has said that it goes takes none. */
-static bool tx_is_cut(struct conn *c)
-{
-	return load_relaxed(&c->tx.state) == TX_RING && !load_relaxed(&c->tx.gone_hint) &&
-	       !(ring_tx_attention(&c->link.tx) & WAKE_ATTN_KERNEL) &&
-	       (c->dead_send_at || far_engine->unacked(&c->link) || ring_tx_room_now(&c->link.tx) < ring_tx_low_water(&c->link.tx, SIZE_MAX));
-}
-
 int64_t conn_far_patience(const struct conn *conn)
 {
 	struct conn *c = (struct conn *)conn;
-	int64_t left;
+	enum tx_state s = load_relaxed(&c->tx.state);
 
-	if (likely(!conn_far_is_dead(c)) || load_relaxed(&c->link_judged) || load_relaxed(&c->rx.dead) || (!rx_is_cut(c) && !tx_is_cut(c)))
+	if (likely(!conn_far_is_dead(c)) || load_relaxed(&c->link_judged) || (s != TX_RING && s != TX_FRAMING))
 		return INT64_MAX;
-	left = load_relaxed(&c->link_died_at) + patience_ns() - now_ns();
-	return left > 0 && !c->rx.fin_known ? left : 0;
+	return retreat_far_due(c);
 }
 
-void conn_far_judge(struct conn *c, int fd)
+void conn_far_judge(struct conn *c)
 {
-	unsigned len = sizeof(int);
-	int forgotten;
-
 	if (likely(!conn_far_is_dead(c)) || conn_far_patience(c) != 0)
 		return;
+	/* The other lane's step, for whoever has its lock next. */
 	store_relaxed(&c->link_judged, 1);
-	if (load_relaxed(&c->rx.state) == RX_RING) {
-		conn_cut(c, fd, REASON_LINK_LOST);
-		return;
-	}
-	/* What lies in the socket is still the program's to read. A reset that the kernel tells, or has told, is no second one. */
-	store_relaxed(&c->reason, (uint8_t)REASON_LINK_LOST);
-	store_relaxed(&c->pinned, 1);
-	if (!load_relaxed(&c->rx.error_told))
-		conn_set_pending(c, ECONNRESET);
-	sys_call2(SYS_shutdown, fd, SHUT_RDWR);
-	sys_getsockopt(fd, SOL_SOCKET, SO_ERROR, &forgotten, &len);
-	ready_changed(c);
+	ring_tx_keep_attention(&c->link.tx, WAKE_ATTN_WORDS);
+	store_relaxed(&c->tx.alert, 1);
 }
 
 /* Has the kernel heard of a reset, or with POLLRDHUP of an end? */
@@ -170,7 +166,7 @@ int conn_far_check(struct conn *c, int fd)
 {
 	int64_t now;
 
-	if (conn_far_fd(c) < 0)
+	if (conn_far_fd(c) < 0 && !conn_far_is_dead(c))
 		return -ECONNRESET;
 	hear_before_send(c);
 	if (likely(!conn_far_is_dead(c)))
@@ -181,13 +177,21 @@ int conn_far_check(struct conn *c, int fd)
 	if (load_relaxed(&c->tx.state) == TX_RING) {
 		conn_take_tx_attention_locked(c, fd);
 		conn_frames_try(c, fd);
+	}
+	if (load_relaxed(&c->tx.state) == TX_RING) {
+		bool goes = load_relaxed(&c->tx.gone_hint);
+
 		/* Who goes lets go of the link before its kernel says so. */
-		if (load_relaxed(&c->link_judged) || kernel_says(fd, load_relaxed(&c->tx.gone_hint) ? POLLRDHUP : 0))
+		if (kernel_says(fd, goes ? POLLRDHUP : 0))
 			conn_tx_set(c, TX_ORPHAN);
+		else if (!retreat_far_due(c))
+			return retreat_far_leave(c, fd) ? 0 : -EAGAIN;
 		else
 			conn_probe_ahead(c, fd);
 		return load_relaxed(&c->tx.state) == TX_ORPHAN || load_relaxed(&c->rx.pending_errno) ? 0 : -EAGAIN;
 	}
+	if (load_relaxed(&c->tx.state) != TX_ORPHAN)
+		return 0;
 	/* Of a peer that has closed the kernel finds out by the probes that go out now. If it does not, there is one. */
 	return now - c->dead_send_at > patience_ns() ? -ECONNRESET : 0;
 }

@@ -29,7 +29,7 @@ static inline int conn_pump(struct conn *c, unsigned why)
 /* A child of the process that made the link: nobody works for it, so it must not wait, nor send. */
 static inline bool conn_far_is_orphaned(const struct conn *c)
 {
-	return conn_is_far(c) && conn_pump_far((struct conn *)c, 0) == -ESRCH;
+	return conn_is_far(c) && !load_relaxed(&((struct conn *)c)->link_dead) && conn_pump_far((struct conn *)c, 0) == -ESRCH;
 }
 
 /* Pumps, for who is about to say what a connection is ready for, or has nothing to do but to look. */
@@ -52,18 +52,21 @@ static inline bool conn_far_is_dead(const struct conn *c)
 	return unlikely(load_relaxed(&((struct conn *)c)->link_dead) != 0);
 }
 
+/* Takes the link down, if that is this process's to do. True: it is dead, and no other byte arrives in the ring. Any lock or none held. */
+bool conn_far_stop(struct conn *c);
+
+/* This process lets go of the link. Relatives go on without one. */
+void conn_far_leave(struct conn *c);
+
 /* What the engine has counted since the last time goes into the process's summary. */
 void conn_far_tell(struct conn *c);
 
-/* Before bytes go into the ring, tx lock held: 0, -EAGAIN while it is not known what a dead link means, or -errno. */
+/* Before bytes go into the ring, tx lock held: 0 (the lane may have left it), -EAGAIN while it is not known what a dead link means, or -errno. */
 int conn_far_check(struct conn *c, int fd);
 
-/*
- * The link is dead. What the peer has said by TCP before or after that decides: an end of its stream that names the place, or none within
- * a moment, which is a reset. Rx lock held, the frames in the socket have been taken.
- */
-void conn_far_judge(struct conn *c, int fd);
-/* How long that can still take, in nanoseconds; INT64_MAX: nothing is awaited. */
+/* The link is dead, and this end may be due to leave its ring. Rx lock held, the frames in the socket have been taken. */
+void conn_far_judge(struct conn *c);
+/* How long until then, in nanoseconds; INT64_MAX: nothing is awaited. */
 int64_t conn_far_patience(const struct conn *c);
 
 #endif

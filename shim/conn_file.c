@@ -28,6 +28,7 @@
 #include "shim/plain.h"
 #include "shim/ready.h"
 #include "shim/retreat.h"
+#include "shim/retreat_far.h"
 #include "shim/switch.h"
 #include "shim/unwound.h"
 #include "shim/wait.h"
@@ -269,10 +270,12 @@ static ssize_t tcp_to_pipe(struct conn *c, int fd, int pipe_fd, size_t len, unsi
 	if (!cap || !sys_ready_now(fd, POLLIN))
 		return -EAGAIN;
 	n = sys_call6(SYS_splice, fd, 0, pipe_fd, 0, (long)(len < cap ? len : cap), flags | SPLICE_F_NONBLOCK);
-	if (n > 0)
+	if (n > 0) {
 		plain_add(&c->rx.tcp_bytes, (uint64_t)n, lane_is_alone(load_relaxed(&c->shared)));
-	else if (n < 0)
+		retreat_far_came(c, (uint64_t)n);
+	} else if (n < 0) {
 		conn_kernel_told(c, (int)-n);
+	}
 	return n;
 }
 

@@ -186,8 +186,7 @@ void conn_fin_settle_all(struct fin_wait *w, struct pollfd *p, unsigned nr)
 	wait_for_all(w, p, nr);
 }
 
-/* Bytes that nobody has waited for are waited for. */
-static int wait_for_bytes(struct conn *c)
+int conn_fin_wait(struct conn *c)
 {
 	int r;
 
@@ -205,7 +204,7 @@ int conn_fin_send(struct conn *c, int fd)
 
 	if (!sends_far(c) || load_relaxed(&c->tx.fin) == TX_FIN_SENT)
 		return 0;
-	r = wait_for_bytes(c);
+	r = conn_fin_wait(c);
 	conn_take_tx_attention_locked(c, fd);
 	/*
 	 * Who has closed, or shut both directions, waits for no end, and its kernel answers a frame with a reset. One that has let go of the link, too,

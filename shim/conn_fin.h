@@ -36,6 +36,9 @@ struct fin_wait {
 void conn_fin_await_all(struct fin_wait *w, struct pollfd *p, unsigned nr);
 void conn_fin_settle_all(struct fin_wait *w, struct pollfd *p, unsigned nr);
 
+/* Tx lock held, the lane is on such a ring: bytes that nobody has waited for are waited for. 0: the peer's device has them; -errno. */
+int conn_fin_wait(struct conn *c);
+
 /*
  * Tx lock held, the kernel's shutdown or close follows: the frame, behind bytes that the peer's device has, for which this waits if nobody has. Nothing is done where the
  * lane is not on such a ring, or has told its end. 0, or -errno where it cannot be told, and the peer will see a reset.

@@ -20,6 +20,7 @@
 #include "shim/ready.h"
 #include "shim/renew.h"
 #include "shim/retreat.h"
+#include "shim/retreat_far.h"
 #include "shim/switch.h"
 #include "shim/wait.h"
 
@@ -131,6 +132,9 @@ static bool writable(struct conn *c)
 {
 	if (load_relaxed(&c->tx.state) == TX_ORPHAN)
 		return true;
+	/* A send leaves the ring, if it is time and no end is being told. */
+	if (conn_far_is_dead(c))
+		return !load_relaxed(&c->tx.fin) && !retreat_far_due(c);
 	if (conn_tx_room(c) < ring_tx_low_water(&c->link.tx, SIZE_MAX))
 		return false;
 	store_relaxed(&c->tx.room_seq, load_relaxed(&c->tx.full_seq));
@@ -214,19 +218,22 @@ int conn_frames_locked(struct conn *c, int fd)
 			switch_take(c, fd);
 		break;
 	case RX_RING:
-		if (!retreat_left(c)) {
+		if (!retreat_left(c))
 			conn_look(c, fd);
+		if (load_relaxed(&c->rx.state) != RX_LEFT)
 			break;
-		}
 		/* fall through */
 	case RX_LEFT:
 	case RX_FOLLOW:
 		retreat_follow(c, fd);
+		/* What came twice is in the way of what did not, which the sender may be waiting to be rid of. */
+		if (conn_is_far(c) && load_relaxed(&c->rx.state) == RX_LEFT)
+			retreat_clear(c, fd);
 		break;
 	default:
 		break;
 	}
-	conn_far_judge(c, fd);
+	conn_far_judge(c);
 	return load_relaxed(&c->rx.state) != before || load_relaxed(&c->rx.ends) != ends;
 }
 
@@ -326,7 +333,7 @@ static short ask_again(int fd, short want, short kernel)
 
 short conn_ready(struct conn *c, int fd, short want, short kernel)
 {
-	bool shut = load_relaxed(&c->rx.shut), returning, was_tx_ring = conn_tx_on_ring(c);
+	bool shut = load_relaxed(&c->rx.shut), returning, was_tx_ring = conn_tx_on_ring(c), was_rx_ring = conn_rx_on_ring(c);
 	short ready;
 
 	if (!conn_is_linked(c))
@@ -337,7 +344,7 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 	}
 	ready = kernel & (POLLERR | POLLHUP | POLLNVAL | (want & (POLLPRI | POLLRDHUP)));
 	/* A call would not wait, it would be reset. */
-	if (unlikely(conn_pump_look(c) == -ESRCH))
+	if (unlikely(conn_pump_look(c) == -ESRCH) && !conn_far_is_dead(c))
 		return ready | POLLERR | POLLHUP | (want & (READ_EVENTS | WRITE_EVENTS | POLLRDHUP));
 	retreat_serve(c, fd);
 	if (unlikely(renew_wanted(c) != REASON_NONE))
@@ -350,7 +357,7 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 		conn_peer_ended(c);
 	if (kernel & (POLLIN | POLLRDHUP | POLLHUP | POLLERR) || conn_rx_attention(c) || unlooked(c) || conn_far_is_dead(c) || returning)
 		conn_frames_try(c, fd);
-	if (unlikely((was_tx_ring && !conn_tx_on_ring(c)) || (returning && !conn_rx_on_ring(c))))
+	if (unlikely((was_tx_ring && !conn_tx_on_ring(c)) || ((returning || was_rx_ring) && !conn_rx_on_ring(c))))
 		kernel = ask_again(fd, want, kernel);
 	/* On TCP the end would come behind the bytes. */
 	if (unlikely(conn_fin_awaited(c)) && !(kernel & POLLERR)) {
@@ -388,7 +395,8 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 		/* A send would not wait: it would fail. */
 		if (kernel & (POLLERR | POLLHUP) || load_relaxed(&c->rx.pending_errno) || gone_for_good(c, kernel) || writable(c))
 			ready |= want & WRITE_EVENTS;
-	} else {
+	} else if (!load_relaxed(&c->tx.fin) || load_relaxed(&c->tx.state) == TX_SHUT) {
+		/* Not while this direction's end is being told, back on TCP: it is no room. */
 		ready |= want & kernel & WRITE_EVENTS;
 	}
 	return ready;

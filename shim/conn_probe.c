@@ -24,7 +24,8 @@ ssize_t conn_write_probe(struct conn *c, int fd)
 	uint8_t frame[FRAME_SIZE];
 	ssize_t n;
 
-	if (load_relaxed(&c->tx.state) != TX_RING && load_relaxed(&c->tx.state) != TX_ORPHAN)
+	if (load_relaxed(&c->tx.state) != TX_RING && load_relaxed(&c->tx.state) != TX_ORPHAN &&
+	    !(load_relaxed(&c->tx.state) == TX_LEFT && c->tx.probe_done))
 		return 0;
 	if (!retreat_frame_begin(c, fd, PIECE_PROBE))
 		return -EAGAIN;

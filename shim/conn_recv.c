@@ -25,6 +25,7 @@
 #include "shim/ready.h"
 #include "shim/renew.h"
 #include "shim/retreat.h"
+#include "shim/retreat_far.h"
 #include "shim/switch.h"
 #include "shim/wait.h"
 
@@ -169,8 +170,13 @@ static ssize_t take_end(struct conn *c, int fd, const struct iov_walk *w, int fl
 static ssize_t take_plain(struct conn *c, int fd, const struct iov_walk *w, size_t cap, int flags, struct msghdr *m)
 {
 	ssize_t n = take_tcp(c, fd, w, cap, flags, m);
-	int err = n > 0 || (n == 0 && !w->left) ? 0 : exchange(&c->rx.pending_errno, 0);
+	int err;
 
+	if (unlikely(c->rx.resent_left) && n > 0 && !(flags & (MSG_PEEK | PLAIN_NO_BYTES)))
+		retreat_far_came(c, (uint64_t)n);
+	else if (n == 0 && w->left)
+		retreat_far_is_short(c, fd);
+	err = n > 0 || (n == 0 && !w->left) ? 0 : exchange(&c->rx.pending_errno, 0);
 	return err ? -err : n;
 }
 
@@ -197,7 +203,7 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 			conn_lied(c, fd, REASON_BAD_POSITION);
 		else if (!ended && wants_look(c)) {
 			conn_look(c, fd);
-			conn_far_judge(c, fd);
+			conn_far_judge(c);
 		}
 		else if (!ended)
 			count_add(&c->rx.looks_skipped, 1);
@@ -261,8 +267,10 @@ static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags,
 	for (;;) {
 		switch ((enum rx_state)load_relaxed(&c->rx.state)) {
 		case RX_RING:
-			if (likely(!retreat_left(c)))
-				return step_ring(c, fd, w, flags, m);
+			n = likely(!retreat_left(c)) ? step_ring(c, fd, w, flags, m) : -EAGAIN;
+			/* A look may have found that the sender has left. */
+			if (likely(load_relaxed(&c->rx.state) != RX_LEFT) || n != -EAGAIN)
+				return n;
 			/* fall through */
 		case RX_LEFT:
 			n = take_ring(c, w, flags);

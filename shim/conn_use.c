@@ -12,6 +12,7 @@
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
 #include "shim/conn_end.h"
+#include "shim/conn_far.h"
 #include "shim/far.h"
 #include "shim/fdtab.h"
 #include "shim/own_fd.h"
@@ -163,7 +164,7 @@ static void take_down(struct conn *c)
 		struct segment mine = c->link.segment;
 
 		if (conn_is_far(c))
-			far_leave(c);
+			conn_far_leave(c);
 		own_fd_close(c->link.rx.bells.bell_fd);
 		own_fd_close(c->link.tx.bells.bell_fd);
 		segment_close(&mine);

@@ -17,9 +17,13 @@ enum frame_type {
 	FRAME_SWITCH = 1,	/* the lane leaves TCP here */
 	FRAME_PROBE = 2,	/* nothing: makes the kernel find out whether the peer's socket is alive */
 	FRAME_FIN = 3,		/* between hosts: the lane ends at this position of its ring */
+	/* Between hosts, in this order, by a sender that leaves the ring (RETREAT.md section 9): */
+	FRAME_HAVE = 4,		/* bytes of the other lane before this position have arrived, and no others will */
+	FRAME_UPTO = 5,		/* the ring's bytes before this position are sent again before anything else */
+	FRAME_RETREAT = 6,	/* TCP goes on from this position of the ring */
 };
 
-/* `sender_nonce` is of the end that writes the frame; `pos` is the lane's TCP byte count at the frame, the ring's last position in a FIN, 0 in a probe. */
+/* `sender_nonce` is of the end that writes the frame; `pos` is the lane's TCP byte count at the frame, a ring position between hosts, 0 in a probe. */
 void frame_make(uint8_t out[FRAME_SIZE], enum frame_type type, const uint64_t sender_nonce[2],
 		const uint64_t receiver_nonce[2], uint64_t pos);
 

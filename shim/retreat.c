@@ -15,6 +15,8 @@
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
 #include "shim/conn_end.h"
+#include "shim/conn_far.h"
+#include "shim/conn_fin.h"
 #include "shim/conn_lock.h"
 #include "shim/conn_use.h"
 #include "shim/far.h"
@@ -22,6 +24,7 @@
 #include "shim/nego.h"
 #include "shim/ready.h"
 #include "shim/renew.h"
+#include "shim/retreat_far.h"
 #include "shim/summary.h"
 #include "shim/switch.h"
 
@@ -125,7 +128,9 @@ bool retreat_leave(struct conn *c, int fd)
 
 bool retreat_answer(struct conn *c, int fd)
 {
-	if (conn_is_far(c) || lane_asked(c->link.tx.ctl) == ASKED_NOTHING)
+	if (conn_is_far(c))
+		return retreat_far_answer(c, fd);
+	if (lane_asked(c->link.tx.ctl) == ASKED_NOTHING)
 		return true;
 	switch ((enum tx_state)load_relaxed(&c->tx.state)) {
 	case TX_RING:
@@ -168,7 +173,13 @@ static int resend_piece(struct conn *c, int fd)
 	const void *at;
 	size_t len = 0;
 	ssize_t n;
+	int r;
 
+	if (conn_is_far(c)) {
+		r = retreat_far_frames(c, fd);
+		if (r)
+			return r;
+	}
 	if (ring_tx_refresh(tx) < 0)
 		return -EPROTO;
 	/* What it took before it went is not in the socket; what it takes from a ring that it still has is there for nothing. */
@@ -233,19 +244,26 @@ int retreat_resend_kept(struct conn *c, int fd)
 
 void retreat_push(struct conn *c, int fd)
 {
-	if (load_relaxed(&c->tx.state) != TX_LEFT || (!retreat_receiver_is_gone(c) && conn_tx_untaken(c)))
+	if (load_relaxed(&c->tx.state) == TX_FRAMING && retreat_owes(c) && !retreat_far_answer(c, fd))
+		return;
+	if (load_relaxed(&c->tx.state) != TX_LEFT || (!retreat_owes(c) && conn_tx_untaken(c)))
 		return;
 	retreat_resend_kept(c, fd);
 }
 
 bool retreat_owes(const struct conn *c)
 {
-	return unlikely(load_relaxed(&((struct conn *)c)->tx.state) == TX_LEFT) && retreat_receiver_is_gone(c);
+	enum tx_state s = load_relaxed(&((struct conn *)c)->tx.state);
+
+	/* Between hosts the bytes are in the sender's ring alone, as is the rest of a frame of a switch that is carried out in spite of all. */
+	if (unlikely(conn_is_far(c)) && conn_far_is_dead(c))
+		return s == TX_LEFT || s == TX_FRAMING;
+	return unlikely(s == TX_LEFT) && retreat_receiver_is_gone(c);
 }
 
 void retreat_serve(struct conn *c, int fd)
 {
-	if (likely(!conn_tx_attention(c)) && likely(load_relaxed(&c->tx.state) != TX_LEFT) && likely(!renew_leaves(c)))
+	if (likely(!conn_tx_attention(c)) && likely(load_relaxed(&c->tx.state) != TX_LEFT) && likely(!renew_leaves(c)) && !retreat_owes(c))
 		return;
 	if (!conn_trylock_tx(c))
 		return;
@@ -266,7 +284,7 @@ bool retreat_left(struct conn *c)
 {
 	if (load_relaxed(&c->rx.state) == RX_LEFT)
 		return true;
-	if (load_relaxed(&c->rx.state) != RX_RING || conn_is_far(c) || lane_left(c->link.rx.ctl) == LEFT_NOT)
+	if (load_relaxed(&c->rx.state) != RX_RING || lane_left(c->link.rx.ctl) == LEFT_NOT)
 		return false;
 	c->rx.left_pos = peer_read_u64(&c->link.rx.ctl->tx_state.left_at);
 	c->rx.discarded = 0;
@@ -303,8 +321,23 @@ static bool begin_to_follow(struct conn *c, int fd)
 	return conn_rx_set(c, RX_FOLLOW);
 }
 
-static void met_end(struct conn *c)
+/* How many bytes of the socket came twice, of which -EPROTO: that cannot be. */
+static ssize_t overlap(struct conn *c)
 {
+	struct lane_ctl *ctl = c->link.rx.ctl;
+	uint64_t most = c->link.rx.tail_seen - c->rx.left_pos, n = most;
+
+	if (lane_left(ctl) == LEFT_CUT)
+		n = peer_read_u64(&ctl->tx_state.resent_to) - c->rx.left_pos;
+	return n > most || n < c->rx.discarded ? -EPROTO : (ssize_t)(n - c->rx.discarded);
+}
+
+static void met_end(struct conn *c, int fd)
+{
+	if (conn_is_far(c) && overlap(c) >= 0 && (overlap(c) > 0 || c->rx.resent_left) && !load_relaxed(&c->rx.shut)) {
+		conn_cut(c, fd, REASON_LINK_LOST);
+		return;
+	}
 	fetch_add(&c->rx.ends, 1);
 	conn_take_rx_attention(c);
 	conn_rx_set(c, RX_ENDED);
@@ -315,7 +348,7 @@ static void met_end(struct conn *c)
 /* True: one more frame is out of the way. */
 static bool take_frame(struct conn *c, int fd)
 {
-	struct frame_due due = { FRAME_PROBE, 0, .or_fin = false };
+	struct frame_due due = { FRAME_PROBE, 0, .or_far = false };
 
 	switch (frame_receive(c, fd, &due, NULL)) {
 	case FRAME_TAKEN:
@@ -327,21 +360,15 @@ static bool take_frame(struct conn *c, int fd)
 		conn_lied(c, fd, REASON_BAD_FRAME);
 		return false;
 	case FRAME_END:
-		met_end(c);
+		met_end(c, fd);
 		return false;
 	}
 	return false;
 }
 
-/* How many bytes of the socket came twice, of which -EPROTO: that cannot be. */
-static ssize_t overlap(struct conn *c)
+bool retreat_overlaps(struct conn *c)
 {
-	struct lane_ctl *ctl = c->link.rx.ctl;
-	uint64_t most = c->link.rx.tail_seen - c->rx.left_pos, n = most;
-
-	if (lane_left(ctl) == LEFT_CUT)
-		n = peer_read_u64(&ctl->tx_state.resent_to) - c->rx.left_pos;
-	return n > most || n < c->rx.discarded ? -EPROTO : (ssize_t)(n - c->rx.discarded);
+	return overlap(c) > 0;
 }
 
 size_t retreat_inq_behind(struct conn *c, int fd)
@@ -366,12 +393,12 @@ static bool discard(struct conn *c, int fd)
 	if (left > 0) {
 		n = sys_recvfrom(fd, NULL, (size_t)left, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT, NULL, NULL);
 		if (n == 0) {
-			met_end(c);
+			met_end(c, fd);
 			return false;
 		}
 		if (n < 0 && n != -EAGAIN && n != -EINTR) {
 			conn_set_pending(c, (int)-n);
-			met_end(c);
+			met_end(c, fd);
 			return false;
 		}
 		left = overlap(c);
@@ -399,7 +426,10 @@ static bool frames_come(struct conn *c)
 
 bool retreat_clear(struct conn *c, int fd)
 {
-	if (ring_rx_refresh(&c->link.rx) < 0 || c->link.rx.head_pos - c->rx.left_pos > ring_rx_bytes(&c->link.rx)) {
+	/* From another host what came by TCP begins where anything is missing, and was looked at when it was taken. */
+	uint64_t twice = conn_is_far(c) ? 0 : c->link.rx.head_pos - c->rx.left_pos;
+
+	if (ring_rx_refresh(&c->link.rx) < 0 || twice > ring_rx_bytes(&c->link.rx)) {
 		lied(c, fd);
 		return false;
 	}

@@ -37,6 +37,8 @@ int retreat_resend(struct conn *c, int fd);
 int retreat_resend_kept(struct conn *c, int fd);
 /* ... for a connection that ends: it has not come back to stay. */
 int retreat_resend_quietly(struct conn *c, int fd);
+/* ... and of whose bytes the socket shall take all that may be had. */
+int retreat_resend_last(struct conn *c, int fd);
 
 /* The same where nobody has data to send, for a receiver that cannot take it from the ring. */
 void retreat_push(struct conn *c, int fd);
@@ -48,6 +50,7 @@ enum piece {
 	PIECE_PROBE,	/* tx.probe_done */
 	PIECE_RESENT,	/* tx.resent_pos */
 	PIECE_GIVEN,	/* tx.given_done */
+	PIECE_LEAVING,	/* tx.leaving_done */
 };
 
 /* Around the writing of a frame, or its rest. False: none may be written, as the receiver has gone, or is going. `n`: what the kernel said of it. */
@@ -68,6 +71,9 @@ void retreat_follow(struct conn *c, int fd);
  * Until the ring is drained the connection cannot be handed on.
  */
 bool retreat_clear(struct conn *c, int fd);
+
+/* The lane was left: is there more to come that came before? A hint. */
+bool retreat_overlaps(struct conn *c);
 
 /* The lane was left, and its ring holds bytes still: how many of the program's lie in the socket, behind what is not. */
 size_t retreat_inq_behind(struct conn *c, int fd);

@@ -18,6 +18,7 @@
 #include "shim/fdtab.h"
 #include "shim/log.h"
 #include "shim/ready.h"
+#include "shim/retreat_far.h"
 #include "shim/switch.h"
 #include "shim/wait.h"
 
@@ -68,7 +69,7 @@ static bool bytes_come(int fd, int64_t end)
 
 static bool take_frames(struct conn *c, int fd, uint32_t all)
 {
-	struct frame_due due = { FRAME_PROBE, 0, .or_fin = false };
+	struct frame_due due = { FRAME_PROBE, 0, .or_far = false };
 	int64_t end = now_ns() + PATIENCE_NS;
 
 	while (c->rx.frames != all) {
@@ -353,7 +354,7 @@ bool retreat_back_unlocked(struct conn *c, int fd, enum reason why)
  * To a receiver that has gone: as far as the socket takes it, and with the privilege for that, whatever its size. One that drains its ring would wait for all of that, if
  * its window is small, and the kernel sends what is larger than the window now and then only.
  */
-static int resend_last(struct conn *c, int fd)
+int retreat_resend_last(struct conn *c, int fd)
 {
 	int all = (int)ring_rx_bytes(&c->link.rx) + (1 << 20), r = retreat_resend_quietly(c, fd);
 
@@ -375,7 +376,7 @@ bool retreat_sender_goes(struct conn *c, int fd)
 			return true;
 		if (now_ns() >= end)
 			return false;
-		if (load_relaxed(&c->tx.state) == TX_LEFT && resend_last(c, fd) == -EAGAIN)
+		if (load_relaxed(&c->tx.state) == TX_LEFT && retreat_resend_last(c, fd) == -EAGAIN)
 			await(fd, POLLOUT, MOMENT_NS);
 	}
 	return true;
@@ -397,8 +398,10 @@ bool retreat_end_begin(struct conn *c, int fd)
 {
 	int64_t end = now_ns() + PATIENCE_NS;
 
-	if (!load_relaxed(&c->linked) || conn_is_far(c))
+	if (!load_relaxed(&c->linked))
 		return true;
+	if (conn_is_far(c))
+		return retreat_far_end(c, fd);
 	while (now_ns() < end) {
 		enum tx_state s;
 
@@ -419,7 +422,7 @@ bool retreat_end_begin(struct conn *c, int fd)
 			lane_move_end(c->link.tx.ctl);
 			continue;
 		}
-		if (s == TX_LEFT && resend_last(c, fd) == -EAGAIN)
+		if (s == TX_LEFT && retreat_resend_last(c, fd) == -EAGAIN)
 			await(fd, POLLOUT, MOMENT_NS);
 	}
 	return false;

@@ -38,6 +38,8 @@ static uint64_t done_of(const struct conn *c, enum piece what)
 		return c->tx.given_done;
 	case PIECE_PROBE:
 		return c->tx.probe_done;
+	case PIECE_LEAVING:
+		return c->tx.leaving_done;
 	default:
 		return c->tx.rest_done;
 	}
@@ -57,6 +59,9 @@ static void note(struct conn *c, enum piece what, uint64_t n)
 		return;
 	case PIECE_GIVEN:
 		c->tx.given_done = done;
+		return;
+	case PIECE_LEAVING:
+		c->tx.leaving_done = (uint8_t)done;
 		return;
 	case PIECE_SWITCH:
 		c->tx.rest_done = (uint8_t)done;

@@ -16,6 +16,7 @@
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
 #include "shim/conn_end.h"
+#include "shim/conn_far.h"
 #include "shim/conn_fin.h"
 #include "shim/conn_iov.h"
 #include "shim/conn_lock.h"
@@ -84,7 +85,7 @@ static void lane_refused(struct conn *c, enum reason why)
  */
 static int hear_words(struct conn *c)
 {
-	return conn_is_far(c) ? far_pump(c, 0) : 0;
+	return conn_is_far(c) ? conn_pump_far(c, 0) : 0;
 }
 
 static bool is_lost(int heard)
@@ -347,7 +348,7 @@ void switch_acknowledge(struct conn *c, int fd)
 		return;
 	if (is_lost(r)) {
 		lane_refused(c, reason_of_loss(r));
-		conn_rx_set(c, RX_PINNED);
+		switch_stay_rx(c);
 	}
 	if (r < 0)
 		return;
@@ -392,17 +393,23 @@ static bool peer_has_ended(struct conn *c, int fd)
 	return !load_relaxed(&c->rx.shut) || diag_peer_ended(fd);
 }
 
-/* Are these bytes the frame that is due, as far as they go? Where a FIN ends is known from itself alone. */
+/* Of these the position is known from the frame itself alone. */
+static bool tells_position(uint32_t type)
+{
+	return type == FRAME_FIN || type == FRAME_HAVE || type == FRAME_UPTO || type == FRAME_RETREAT;
+}
+
+/* Are these bytes the frame that is due, as far as they go? */
 static bool frame_agrees(struct conn *c, struct frame_due *due, const uint8_t *bytes, size_t len)
 {
 	uint8_t expected[FRAME_SIZE];
 
-	if (due->or_fin && frame_type_of(bytes, len) == FRAME_FIN) {
-		due->type = FRAME_FIN;
+	if (due->or_far && tells_position(frame_type_of(bytes, len))) {
+		due->type = (enum frame_type)frame_type_of(bytes, len);
 		due->pos = frame_pos_of(bytes, len);
 		if (len < 16)
 			len = 8;
-	} else if (due->or_fin && len < 8) {
+	} else if (due->or_far && len < 8) {
 		len = len < 4 ? len : 4;
 	}
 	frame_make(expected, due->type, c->peer_nonce, c->nonce, due->pos);
@@ -474,12 +481,15 @@ enum switch_take switch_take(struct conn *c, int fd)
 	return TAKE_DATA;
 }
 
-/* Who waits in the kernel for bytes hears nothing of a receiver of the other lane that goes, and needs what lies in its ring. */
+/*
+ * Who waits in the kernel for bytes hears nothing of a receiver of the other lane that goes, and needs what lies in its ring; or of a link to another host
+ * that dies, and does nothing for the lane that comes back from it.
+ */
 static bool waits_for_tx(struct conn *c)
 {
 	enum tx_state s = load_relaxed(&c->tx.state);
 
-	return conn_is_linked(c) && !conn_is_far(c) && (s == TX_RING || s == TX_LEFT || s == TX_FRAMING);
+	return conn_is_linked(c) && (s == TX_RING || s == TX_LEFT || s == TX_FRAMING);
 }
 
 bool switch_stay_rx(struct conn *c)
@@ -488,7 +498,7 @@ bool switch_stay_rx(struct conn *c)
 	case RX_TCP:
 		return conn_rx_set(c, RX_PINNED);
 	case RX_SEEK:
-		return c->rx.stash_len || waits_for_tx(c) || conn_rx_set(c, RX_PINNED);
+		return c->rx.stash_len || c->rx.resent_left || waits_for_tx(c) || conn_rx_set(c, RX_PINNED);
 	case RX_ACKED:
 	case RX_RING:
 	case RX_LEFT:

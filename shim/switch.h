@@ -80,7 +80,7 @@ enum frame_sight {
 struct frame_due {
 	enum frame_type type;
 	uint64_t pos;
-	bool or_fin;
+	bool or_far;	/* or one of those between hosts of which the position is not known before */
 };
 
 /* Looks for one frame in the socket. `is_data` may say that its mere beginning is none; NULL: it never is. */

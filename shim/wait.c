@@ -42,6 +42,8 @@
 #define TAKEN_PAUSES 32
 #define TAKEN_LOOKS 128
 #define TAKEN_IDLE 16
+/* Who waits for room of a far peer asks its device for a sign of life so often. */
+#define FAR_ASKS_NS INT64_C(1000000000)
 
 int64_t wait_deadline(int64_t timeout_ns)
 {
@@ -102,20 +104,36 @@ static bool spin(struct conn *c, enum wait_for what)
 	return load_relaxed(&c->rx.state) == RX_RING && spin_until_relaxing(has_bytes, c);
 }
 
+/* From another host: frames may come that say that the ring is left, or stand in front of what does not come twice. */
+static bool awaits_frames(struct conn *c)
+{
+	enum rx_state s = load_relaxed(&c->rx.state);
+
+	if (likely(!conn_is_far(c)) || conn_fin_awaited(c) || load_relaxed(&c->rx.shut))
+		return false;
+	return s == RX_RING || (s == RX_LEFT && retreat_overlaps(c));
+}
+
 /* What to sleep on besides the bell, and for how long at most. */
 static short kernel_events(struct conn *c, enum wait_for what, int64_t *limit_ns)
 {
+	short frames;
+
 	*limit_ns = conn_look_again(c, false);
 	if (*limit_ns == PROBE_NOT_NEEDED)
 		*limit_ns = WAIT_FOREVER;
 	if (what == WAIT_RX)
 		return (conn_fin_awaited(c) ? 0 : POLLIN) | (retreat_owes(c) ? POLLOUT : 0);
 	*limit_ns = conn_far_patience(c);
+	frames = awaits_frames(c) ? POLLIN : 0;
 	if (!conn_tx_on_ring(c))
-		return POLLOUT;
+		return POLLOUT | frames;
 	/* What a dead link means is said by frames, and by the end behind them. */
-	if (*limit_ns != WAIT_FOREVER)
+	if (conn_far_is_dead(c)) {
+		if (*limit_ns == WAIT_FOREVER)
+			*limit_ns = BRIEFLY_NS;
 		return POLLIN | POLLRDHUP;
+	}
 	/*
 	 * The end of the peer's stream is level-true for ever: asked for until it has been seen. From then on only a probe
 	 * can tell a peer that reads slowly from one that is gone; a lost one is repeated at growing distance.
@@ -123,7 +141,10 @@ static short kernel_events(struct conn *c, enum wait_for what, int64_t *limit_ns
 	*limit_ns = conn_probe_wait(c);
 	if (*limit_ns == PROBE_NOT_NEEDED)
 		*limit_ns = WAIT_FOREVER;
-	return load_relaxed(&c->tx.peer_ended) ? 0 : POLLRDHUP;
+	/* Where nothing is under way a dead path shows to who asks only. */
+	if (conn_is_far(c) && *limit_ns > FAR_ASKS_NS)
+		*limit_ns = FAR_ASKS_NS;
+	return (load_relaxed(&c->tx.peer_ended) ? 0 : POLLRDHUP) | frames;
 }
 
 /* What decides about EINTR, gathered before the sleep. */
@@ -279,6 +300,8 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 			return -EAGAIN;
 		if (what == WAIT_TX || conn_is_stalled(c))
 			conn_probe_if_due(c, fd);
+		if (what == WAIT_TX)
+			conn_pump(c, VERBS_PROBE);
 		/* What a dead link means is due to be said, and the lane that is waited for may not be the one that it is said on. */
 		if (unlikely(conn_far_patience(c) == 0))
 			conn_frames_try(c, fd);
@@ -288,7 +311,9 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 		return 0;
 	if (p[OWN].revents && what == WAIT_RX)
 		store_relaxed(&c->rx.looks_skipped, UINT32_MAX / 2);
-	if (p[OWN].revents && what == WAIT_TX && conn_tx_on_ring(c)) {
+	if (p[OWN].revents & POLLIN && what == WAIT_TX)
+		conn_frames_try(c, fd);
+	if (p[OWN].revents & ~POLLIN && what == WAIT_TX && conn_tx_on_ring(c)) {
 		conn_peer_ended(c);
 		c->tx.sends_since_look = 0;
 	}
@@ -302,7 +327,7 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, const struct signals_held *held, bool passed)
 {
 	struct sleeper s = { .c = c, .want = what == WAIT_RX ? POLLIN : POLLOUT, .in.signal_fd = -1 };
-	bool linked = conn_is_linked(c) && !conn_far_is_dead(c);
+	bool linked = conn_is_linked(c);
 	bool rung = false;
 	int r = 0;
 
