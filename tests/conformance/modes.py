@@ -2,27 +2,30 @@
 """The modes in which every script runs. Not the full product: each row is there for what it alone would find."""
 import collections
 
-Mode = collections.namedtuple("Mode", "name layout family who after spin warm ring road unrest idle")
+Mode = collections.namedtuple("Mode", "name layout family who after spin warm ring road unrest idle device")
 
 TINY_RING = 4096
 BIG_RING = 2 << 20  # there is no second ring between hosts: this much can be unread, as in the kernel's socket
 
 
-def _mode(layout, family, who, after, spin, warm, ring=None, road="shm", unrest=None, idle=None):
+def _mode(layout, family, who, after, spin, warm, ring=None, road="shm", unrest=None, idle=None, lost=None):
     words = [layout, f"v{family}", who, f"after-{after}", f"spin-{spin}", "warm" if warm else "cold"]
     if ring and ring != BIG_RING:
         words.append(f"ring-{ring}")
+    if lost:
+        words.append(f"lost-{lost}")
     if road != "shm":
         words.append(road)
     if unrest:
         words.append("unrest")
     if idle:
         words.append("idle")
-    return Mode("-".join(words), layout, family, who, None if after == "default" else after, spin, warm, ring, road, unrest, idle)
+    return Mode("-".join(words), layout, family, who, None if after == "default" else after, spin, warm, ring, road, unrest, idle,
+                f"remove-at={lost}" if lost else "")
 
 
-def _verbs(layout, family, who, after, spin, warm, ring=BIG_RING):
-    return _mode(layout, family, who, after, spin, warm, ring, "verbs")
+def _verbs(layout, family, who, after, spin, warm, ring=BIG_RING, lost=None):
+    return _mode(layout, family, who, after, spin, warm, ring, "verbs", lost=lost)
 
 
 MODES = (
@@ -77,4 +80,8 @@ VERBS_MODES = (
     _verbs("threads", "4", "both", "0", "auto", True),
     _verbs("one", "4", "both", "0", "0", True),
     _verbs("one", "4", "both", "0", "auto", False),
+    # The device is removed from whoever comes first to so many posts: what is on the rings then goes on over TCP.
+    _verbs("procs", "4", "both", "0", "0", True, lost=9),
+    _verbs("procs", "4", "both", "0", "0", True, lost=13),
+    _verbs("threads", "4", "both", "0", "auto", True, lost=17),
 )

@@ -115,7 +115,7 @@ class Runner:
                 if self.options.verbs == "device":
                     env["RINGWAY_PATIENCE"] = "10000"
                 else:
-                    env["LD_LIBRARY_PATH"] = self.options.verbs
+                    env |= {"LD_LIBRARY_PATH": self.options.verbs, "VERBS_DOUBLE": mode.device}
             if mode.who == "dormant":
                 del env["RINGWAY"]
             return env if mode.who in ("both", "dormant", who) else support.clean_env()
@@ -134,7 +134,7 @@ class Runner:
         switched, sent, received = support.add_up(summaries)
         if mode.who != "both":
             return [f"a ring was used with one end only: {summaries}"] if switched or sent or received else []
-        if mode.warm and not self.script.unswitched and not (switched and sent and received):
+        if mode.warm and not mode.device and not self.script.unswitched and not (switched and sent and received):
             return [f"no ring was used, so that nothing is proved: {summaries}"]
         if any(road != mode.road and count for s in summaries for road, count in s["switched"].items()):
             return [f"another road was taken: {summaries}"]
