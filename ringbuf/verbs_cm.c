@@ -36,6 +36,7 @@ static struct verbs_attempt *begin(enum verbs_error *why)
 {
 	struct verbs_attempt *a = calloc(1, sizeof(*a));
 
+	verbs_devices_look();
 	*why = VERBS_NO_MEMORY;
 	if (!a)
 		return NULL;
@@ -70,7 +71,7 @@ static enum verbs_error verbs_offer(struct verbs_attempt **out, const struct soc
 		attempt_end(a);
 		return VERBS_NO_DEVICE;
 	}
-	verbs_hide_device(a->listener->verbs);
+	verbs_device_use(a->listener);
 	*out = a;
 	return VERBS_OK;
 
@@ -158,6 +159,8 @@ static enum verbs_step asked(struct verbs_attempt *a, struct rdma_cm_id *id, boo
 		return VERBS_WAIT;
 	}
 	a->id = id;
+	id->context = NULL; /* it has the listener's */
+	verbs_device_use(id);
 	return VERBS_ASKED;
 }
 
@@ -169,8 +172,10 @@ static enum verbs_error rejected(int status)
 
 static enum verbs_step take_event(struct verbs_attempt *a, const struct rdma_cm_event *event, bool *unwanted)
 {
-	if (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL)
+	if (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL) {
+		verbs_device_gone(event->id);
 		return fail(a, VERBS_NO_DEVICE);
+	}
 	if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
 		if (!a->id)
 			keep_message(a, event);
@@ -180,9 +185,9 @@ static enum verbs_step take_event(struct verbs_attempt *a, const struct rdma_cm_
 		return VERBS_WAIT;
 	switch (event->event) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
+		verbs_device_use(a->id);
 		return rdma_resolve_route(a->id, RESOLVE_MS) ? fail(a, verbs_error_of(errno, VERBS_NO_ROUTE)) : VERBS_WAIT;
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
-		verbs_hide_device(a->id->verbs);
 		return VERBS_ROUTED;
 	case RDMA_CM_EVENT_ESTABLISHED:
 		a->up = true;
@@ -223,8 +228,9 @@ static enum verbs_step attempt_step(struct verbs_attempt *a)
 		step = take_event(a, event, &unwanted);
 		rdma_ack_cm_event(event);
 		if (unwanted) {
+			id->context = NULL;
 			rdma_reject(id, NULL, 0);
-			rdma_destroy_id(id);
+			verbs_destroy_id(id);
 		}
 	}
 	return a->error ? VERBS_FAILED : step;
@@ -317,7 +323,7 @@ static void refuse(struct verbs_attempt *a)
 		return;
 	drop_link(a);
 	rdma_reject(a->id, NULL, 0);
-	rdma_destroy_id(a->id);
+	verbs_destroy_id(a->id);
 	a->id = NULL;
 }
 
@@ -327,13 +333,13 @@ static void attempt_end(struct verbs_attempt *a)
 
 	verbs_inside(true);
 	if (a->listener)
-		rdma_destroy_id(a->listener);
+		verbs_destroy_id(a->listener);
 	if (a->v && a->v->up && !a->error && verbs_wait_for(a->v, a->events->fd, WAIT_EVENTS)) {
 		a->v->events = a->events;
 	} else {
 		drop_link(a);
 		if (a->id)
-			rdma_destroy_id(a->id);
+			verbs_destroy_id(a->id);
 		verbs_reveal_fd(a->events->fd);
 		rdma_destroy_event_channel(a->events);
 	}
@@ -348,6 +354,8 @@ void verbs_look_at_events(struct verbs_link *v)
 	while (v->events && !rdma_get_cm_event(v->events, &event)) {
 		enum rdma_cm_event_type type = event->event;
 
+		if (type == RDMA_CM_EVENT_DEVICE_REMOVAL)
+			verbs_device_gone(event->id);
 		rdma_ack_cm_event(event);
 		if (type == RDMA_CM_EVENT_DISCONNECTED || type == RDMA_CM_EVENT_DEVICE_REMOVAL)
 			verbs_die(v, type == RDMA_CM_EVENT_DISCONNECTED ? -ECONNRESET : -ENODEV);

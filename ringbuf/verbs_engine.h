@@ -222,8 +222,8 @@ void verbs_reveal_fd(int fd);
 /* Around calls that may close a device. */
 void verbs_inside(bool in);
 void verbs_set_host(const struct verbs_host *host);
-/* The device's own descriptors, once a device. */
-void verbs_hide_device(struct ibv_context *context);
+/* Without one the libraries are the program's as well. */
+bool verbs_has_host(void);
 /* Joins the wait fd, as WAIT_CHANNEL or WAIT_EVENTS. */
 bool verbs_wait_for(struct verbs_link *v, int fd, uint32_t which);
 /* Ours never blocks, and is not inherited. */
@@ -231,5 +231,14 @@ void verbs_set_fd(int fd);
 enum verbs_error verbs_error_of(int err, enum verbs_error otherwise);
 /* Of a dead link: gives back all that is the device's. One that is being removed waits for this. */
 void verbs_release(struct verbs_link *v);
+
+
+/* verbs_device.c: for each id of ours, whose `context` it uses, once it is bound to a device; and for its end, in the place of rdma_destroy_id(). */
+void verbs_device_use(struct rdma_cm_id *id);
+void verbs_destroy_id(struct rdma_cm_id *id);
+/* The device of this id is being removed. With the last id of ours it is let go of. */
+void verbs_device_gone(struct rdma_cm_id *id);
+/* The same for those that have gone while nothing of ours was on them, of which nobody tells. */
+void verbs_devices_look(void);
 
 #endif

@@ -46,6 +46,11 @@ void verbs_set_host(const struct verbs_host *to)
 	host = to;
 }
 
+bool verbs_has_host(void)
+{
+	return host != NULL;
+}
+
 void verbs_hide_fd(int *fd)
 {
 	int number = host && *fd >= 0 ? host->hide(*fd) : -1;
@@ -64,24 +69,6 @@ void verbs_inside(bool in)
 {
 	if (host)
 		host->inside(in);
-}
-
-/* librdmacm opens a device once, and closes it when the device has gone or the process ends. */
-void verbs_hide_device(struct ibv_context *context)
-{
-	static _Atomic(struct ibv_context *) hidden[16];
-
-	for (int i = 0; context && i < 16; i++) {
-		struct ibv_context *known = NULL;
-
-		if (compare_exchange(&hidden[i], &known, context)) {
-			verbs_hide_fd(&context->cmd_fd);
-			verbs_hide_fd(&context->async_fd);
-			return;
-		}
-		if (known == context)
-			return;
-	}
 }
 
 static void *private_pages(size_t bytes)
@@ -131,14 +118,14 @@ static void release_queues(struct verbs_link *v)
 /* The peer is told, so that it need not find out. Before the link is up the id is the attempt's. */
 void verbs_release(struct verbs_link *v)
 {
+	/* That the device has gone may not have been what the link died of first. */
+	verbs_look_at_events(v);
 	if (v->events && v->qp)
 		rdma_disconnect(v->id);
 	release_queues(v);
 	if (!v->events)
 		return;
-	verbs_inside(true);
-	rdma_destroy_id(v->id);
-	verbs_inside(false);
+	verbs_destroy_id(v->id);
 	verbs_reveal_fd(v->events->fd);
 	rdma_destroy_event_channel(v->events);
 	v->id = NULL;
