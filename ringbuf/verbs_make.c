@@ -84,6 +84,34 @@ static void *private_pages(size_t bytes)
 	return (void *)base;
 }
 
+/*
+ * What was a link's stays mapped, blank: a thread that had its address before the link was given up may still look whether it lives. The next
+ * link takes it.
+ */
+static _Atomic(struct verbs_link *) spare[8];
+
+static struct verbs_link *take_pages(void)
+{
+	for (int i = 0; i < 8; i++) {
+		struct verbs_link *v = exchange(&spare[i], NULL);
+
+		if (v)
+			return v;
+	}
+	return private_pages(sizeof(struct verbs_link));
+}
+
+static void leave_pages(struct verbs_link *v)
+{
+	sys_call3(SYS_madvise, v, sizeof(*v), MADV_DONTNEED);
+	for (int i = 0; i < 8; i++) {
+		struct verbs_link *none = NULL;
+
+		if (compare_exchange(&spare[i], &none, v))
+			return;
+	}
+}
+
 #define SHOWN_BYTES 4096
 
 static void release_queues(struct verbs_link *v)
@@ -142,7 +170,7 @@ static void take_apart(struct verbs_link *v)
 	if (v->shown)
 		sys_munmap(v->shown, SHOWN_BYTES);
 	store_release(&v->live, 0);
-	sys_munmap(v, sizeof(*v));
+	leave_pages(v);
 }
 
 bool verbs_wait_for(struct verbs_link *v, int fd, uint32_t which)
@@ -243,7 +271,7 @@ enum verbs_error verbs_make(struct verbs_link **out, struct ring_link *link, str
 		return VERBS_SYSTEM;
 	if (make_rings(link, ring_bytes, tx_lane) < 0)
 		return VERBS_NO_MEMORY;
-	v = private_pages(sizeof(*v));
+	v = take_pages();
 	if (!v)
 		goto rings;
 	v->wait_fd = (int)sys_call1(SYS_epoll_create1, EPOLL_CLOEXEC);

@@ -180,6 +180,7 @@ struct conn {
 	struct nego_part nego;
 	uint32_t opener;		/* the process (family.h) that connected or accepted */
 	_Atomic uint64_t told_far[3];	/* of what the engine counts */
+	uint64_t far_before[3];		/* ... of links that were given up */
 	_Atomic uint64_t told[4];	/* tcp_tx, tcp_rx, ring_tx, ring_rx bytes already in some process's summary */
 	struct linger linger;		/* the program's SO_LINGER, while linger_ours */
 	uint8_t linger_ours;		/* conn_end_lanes() has set another, so that the kernel resets */

@@ -35,6 +35,7 @@ static void note_death(struct conn *c, int err)
 		return;
 	log_info("connection %u: the link has died (%m)", c->index, -err);
 	store_relaxed(&c->tx.alert, 1);
+	nego_look_soon(&c->nego);
 	ready_changed(c);
 }
 
@@ -121,6 +122,21 @@ void conn_far_tell(struct conn *c)
 				  since(&c->told_far[2], &counts->cqes));
 }
 
+void conn_far_part(struct conn *c)
+{
+	conn_far_tell(c);
+	for (int i = 0; i < 3; i++)
+		c->far_before[i] += exchange(&c->told_far[i], 0);
+}
+
+void conn_far_blank(struct conn *c)
+{
+	store_relaxed(&c->link_dead, 0);
+	store_relaxed(&c->link_judged, 0);
+	c->dead_send_at = 0;
+	c->heard_at = 0;
+}
+
 static int64_t patience_ns(void)
 {
 	return (int64_t)options.patience_ms * 1000000;
@@ -131,8 +147,11 @@ int64_t conn_far_patience(const struct conn *conn)
 	struct conn *c = (struct conn *)conn;
 	enum tx_state s = load_relaxed(&c->tx.state);
 
-	if (likely(!conn_far_is_dead(c)) || load_relaxed(&c->link_judged) || (s != TX_RING && s != TX_FRAMING))
+	if (likely(!conn_far_is_dead(c)) || (s != TX_RING && s != TX_FRAMING))
 		return INT64_MAX;
+	/* Judged by who could do nothing for this lane: then whoever is about to sleep does. */
+	if (load_relaxed(&c->link_judged))
+		return conn_tx_attention(c) ? 0 : INT64_MAX;
 	return retreat_far_due(c);
 }
 

@@ -58,6 +58,11 @@ bool conn_far_stop(struct conn *c);
 /* This process lets go of the link. Relatives go on without one. */
 void conn_far_leave(struct conn *c);
 
+/* The link, which is dead, is given up (renew.h): what it has counted is counted on. Both locks held. */
+void conn_far_part(struct conn *c);
+/* ... and the next one is none of a dead link. */
+void conn_far_blank(struct conn *c);
+
 /* What the engine has counted since the last time goes into the process's summary. */
 void conn_far_tell(struct conn *c);
 

@@ -6,15 +6,15 @@
 #include "shim/renew.h"
 #include "shim/stats_slots.h"
 
-static void store_counts(const struct verbs_counts *counts, struct stats_slot *slot)
+static void store_counts(const struct conn *c, const struct verbs_counts *counts, struct stats_slot *slot)
 {
 	struct verbs_counts *from = (struct verbs_counts *)counts;
 
 	if (!from)
 		return;
-	stats_set(slot, wr, load_relaxed(&from->wr));
-	stats_set(slot, doorbells, load_relaxed(&from->doorbells));
-	stats_set(slot, cqes, load_relaxed(&from->cqes));
+	stats_set(slot, wr, c->far_before[0] + load_relaxed(&from->wr));
+	stats_set(slot, doorbells, c->far_before[1] + load_relaxed(&from->doorbells));
+	stats_set(slot, cqes, c->far_before[2] + load_relaxed(&from->cqes));
 }
 
 /* For the tool, which wakes whoever sleeps on them. */
@@ -46,7 +46,7 @@ static void store(const struct conn *conn, struct stats_slot *slot)
 	stats_set(slot, nr_retreats, load_relaxed(&c->retreats));
 	store_bells(c, slot);
 	if (conn_is_linked(c) && conn_is_far(c))
-		store_counts(far_engine->counts(&c->link), slot);
+		store_counts(c, far_engine->counts(&c->link), slot);
 }
 
 void conn_refresh_stats(const struct conn *c)

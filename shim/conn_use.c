@@ -37,6 +37,7 @@ struct use {
 	_Atomic uint32_t leaving;	/* the link was given up, and is still there: a state, above it how many were */
 	struct segment segment;		/* of that one, with its bells */
 	int bells[2];
+	void *engine;			/* of a far one */
 };
 
 enum { LEAVING_NOT, LEAVING_SOON, LEAVING, LEAVING_NOW, LEAVING_STATE = 3, LEAVING_NEXT = 4 };
@@ -112,6 +113,7 @@ static void close_link(struct use *u)
 {
 	own_fd_close(u->bells[0]);
 	own_fd_close(u->bells[1]);
+	far_leave_engine(u->engine);
 	segment_close(&u->segment);
 }
 
@@ -238,6 +240,10 @@ void conn_use_part(struct conn *c)
 	u->segment = c->link.segment;
 	u->bells[0] = c->link.rx.bells.bell_fd;
 	u->bells[1] = c->link.tx.bells.bell_fd;
+	u->engine = c->link.tx.bells.engine;
+	/* Who uses the link still finds it, or that there is none. */
+	store_unlocked(&c->link.tx.bells.engine, NULL);
+	store_unlocked(&c->link.rx.bells.engine, NULL);
 	fetch_add(&nr_leaving, 1);
 	/* Pairs with conn_hold() and conn_drop(): who is not counted here finds the connection without a link, and who is sees this when it goes. */
 	fetch_add(&u->leaving, LEAVING - LEAVING_SOON);

@@ -109,3 +109,11 @@ void far_leave(struct conn *c)
 {
 	far_engine->leave(&c->link);
 }
+
+void far_leave_engine(void *engine)
+{
+	struct ring_link link = { .tx.bells.engine = engine };
+
+	if (unlikely(engine != NULL))
+		far_engine->leave(&link);
+}

@@ -52,5 +52,7 @@ static inline int far_wait_fd(const struct conn *c)
 
 /* This process lets go of the link, and of what it has of the rings. */
 void far_leave(struct conn *c);
+/* The same for the engine of a link that is dead and that no record has any more; NULL: it had none. */
+void far_leave_engine(void *engine);
 
 #endif

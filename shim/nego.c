@@ -33,6 +33,8 @@ enum {
 	SPINS_DRY = 4,		/* failed calls in a row that only one who spins makes */
 	MOST_UNPROVEN = 64,
 	AGAIN_CALLS = 1024,	/* between two offers of a connection that has been on rings */
+	REMOTE_AGAIN_CALLS = 256, /* ... between two looks whether it is time for another dial to another host */
+	DIALS_OF_PATIENCE = 4,	/* a dial makes queues and pins memory; in the patience of one who offers there are twelve */
 	MAX_AGAIN = 6,
 	STEPS_OF_PATIENCE = 16, /* steps far apart that use up the patience with a peer on another host */
 };
@@ -194,6 +196,13 @@ static void set_aside(struct conn *c, enum reason why)
 	conn_unseek(c);
 }
 
+static void due_again(struct conn *c)
+{
+	c->nego.attempts = 0;
+	c->nego.due_calls = calls_of(c) + REMOTE_AGAIN_CALLS;
+	c->nego.due_bytes = NEGO_NEVER;
+}
+
 /*
  * Nobody was found by an end of a connection that has been on rings: the peer runs Ringway, and may only be off, asleep or draining. The acceptor, for whom an attempt
  * is one refused connect(), comes by often; the connector, for whom it is a listener and slow calls, seldom, but then for longer than that.
@@ -203,6 +212,11 @@ static void try_again(struct conn *c)
 	struct nego_part *np = &c->nego;
 
 	set_aside(c, REASON_RETREAT);
+	if (c->role == CONN_ACCEPTED && np->remote) {
+		np->again_ns = coarse_ns() + remote_ns() / DIALS_OF_PATIENCE;
+		due_again(c);
+		return;
+	}
 	if (c->role == CONN_ACCEPTED) {
 		np->attempts = NEAR_STEPS + MAX_SHIFT;
 		due_after(c, np->attempts);
@@ -243,7 +257,8 @@ static bool settle(struct conn *c, enum nego_outcome out, enum reason *why)
 		}
 		break;
 	}
-	if (out != NEGO_FAILED && load_relaxed(&c->switches) && !np->remote) {
+	if ((out != NEGO_FAILED || *why == REASON_PEER_SILENT) && load_relaxed(&c->switches)) {
+		nego_remote_over(c, *why);
 		try_again(c);
 		return false;
 	}
@@ -303,21 +318,32 @@ void nego_came_back_dry(struct conn *c)
 		conn_wait_seen(c);
 }
 
-/* As a new connection, but not before there is something to say: calls alone would make a link that is given up again for want of traffic. */
-static void begin_anew(struct conn *c)
+/*
+ * As a new connection, but not before there is something to say: calls alone would make a link that is given up again for want of traffic. Where link after link has
+ * died, farther and farther from it.
+ */
+static void begin_anew(struct conn *c, bool lost)
 {
+	if (lost && c->nego.lost <= MAX_AGAIN)
+		c->nego.lost++;
 	c->nego.phase = NEGO_IDLE;
 	c->nego.attempts = c->nego.dials = c->nego.again = 0;
+	c->nego.again_ns = 0;
 	c->nego.rests = true;
 	c->nego.due_calls = NEGO_NEVER;
 	c->nego.due_bytes = bytes_of(c) + 1;
+}
+
+static uint64_t calls_lost(const struct nego_part *np)
+{
+	return np->lost > 1 ? (uint64_t)AGAIN_CALLS << (np->lost - 2) : 0;
 }
 
 /* Something has: from here on to the threshold. */
 static void rest_is_over(struct conn *c)
 {
 	c->nego.rests = false;
-	c->nego.due_calls = calls_of(c) + options.after.calls;
+	c->nego.due_calls = calls_of(c) + options.after.calls + calls_lost(&c->nego);
 	c->nego.due_bytes = options.after.bytes ? bytes_of(c) + options.after.bytes : NEGO_NEVER;
 }
 
@@ -326,6 +352,13 @@ static void give_up_link(struct conn *c, int fd)
 {
 	enum renew_part parted = RENEW_NOT_NOW;
 
+	/* Of a dead link frames may be under way that no call of the program comes by. */
+	if (unlikely(load_relaxed(&c->link_dead)) && !load_relaxed(&c->returned) && load_relaxed(&c->linked)) {
+		conn_frames_try(c, fd);
+		renew_serve(c, fd);
+		due_after(c, NEAR_STEPS + MAX_SHIFT);
+		return;
+	}
 	if (!load_relaxed(&c->returned) || !load_relaxed(&c->linked)) {
 		never_due(c, c->nego.phase);
 		fence_full();
@@ -344,7 +377,7 @@ static void give_up_link(struct conn *c, int fd)
 	if (load_relaxed(&c->linked) && fdtab_get(fd) == c)
 		parted = renew_part(c);
 	if (parted == RENEW_ANEW)
-		begin_anew(c);
+		begin_anew(c, load_relaxed(&c->reason) == REASON_LINK_LOST);
 	else if (parted == RENEW_NEVER)
 		never_due(c, NEGO_OVER);
 	conn_unlock_both(c);
@@ -365,8 +398,12 @@ void nego_poke(struct conn *c, int fd)
 		if (bytes_of(c) < np->due_bytes)
 			return;
 		rest_is_over(c);
-		if (options.after.calls)
+		if (options.after.calls || calls_lost(np))
 			return;
+	}
+	if (np->phase == NEGO_IDLE && np->again_ns && coarse_ns() < np->again_ns) {
+		due_again(c);
+		return;
 	}
 	if (conn_count_holders(c) != 1) {
 		wait_to_be_alone(c);

@@ -100,7 +100,7 @@ static void note_answer(const struct conn *c, bool answered)
 	h = silent_find(address, !answered);
 	if (answered && h) {
 		*h = (struct silent_host){ 0 };
-	} else if (h) {
+	} else if (h && (h->times < SILENT_AFTER || coarse_ns() >= h->until_ns)) {
 		h->times++;
 		h->until_ns = coarse_ns() + SILENT_NS;
 	}
@@ -109,7 +109,7 @@ static void note_answer(const struct conn *c, bool answered)
 
 void nego_remote_over(const struct conn *c, enum reason why)
 {
-	if (c->nego.remote && why == REASON_PEER_SILENT)
+	if (c->nego.remote && why == REASON_PEER_SILENT && !load_relaxed(&((struct conn *)c)->switches))
 		note_answer(c, false);
 }
 
@@ -216,6 +216,7 @@ static int equip(struct conn *c, struct nego_row *row, uint32_t ring_bytes, enum
 		.ring_key = own.ring_key,
 		.ring_bytes = ring_bytes,
 		.read_bytes = load_relaxed(&c->rx.tcp_bytes),
+		.epoch = load_relaxed(&c->switches),
 	};
 	rc = nego_row_equip(c, row, why);
 	if (rc)
@@ -261,7 +262,8 @@ static bool hear(struct conn *c, struct nego_row *row, const struct nego_tuple *
 	size_t len;
 	const void *msg = far_engine->message(row->attempt, &len);
 
-	return !nego_remote_decode(&row->peer, t, msg, len) && row->peer.read_bytes <= load_relaxed(&c->tx.tcp_bytes);
+	return !nego_remote_decode(&row->peer, t, msg, len) && row->peer.read_bytes <= load_relaxed(&c->tx.tcp_bytes) &&
+	       row->peer.epoch == load_relaxed(&c->switches);
 }
 
 /* Begins anew at a later step. */
@@ -288,7 +290,7 @@ static enum nego_outcome begin(struct conn *c, enum reason *why)
 	if (rc)
 		return rc == -EAGAIN ? NEGO_SOON : NEGO_FAILED;
 	*why = REASON_PEER_SILENT;
-	if (is_silent(c))
+	if (!load_relaxed(&c->switches) && is_silent(c))
 		return NEGO_FAILED;
 	row = nego_row_claim(c, &out, why);
 	if (!row)
@@ -414,8 +416,9 @@ static enum nego_outcome dial_failed(struct conn *c, struct nego_row *row, enum 
 	enum verbs_error e = far_engine->attempt_error(row->attempt);
 
 	*why = reason_of(e);
+	/* A peer that is known comes by again, and then for long enough. */
 	if (e == VERBS_NO_LISTENER)
-		return once_more(c);
+		return load_relaxed(&c->switches) ? NEGO_FAILED : once_more(c);
 	if (e != VERBS_REFUSED)
 		return NEGO_FAILED;
 	note_answer(c, true);

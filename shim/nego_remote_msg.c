@@ -28,7 +28,7 @@ enum {
 	OFF_READ = 40,
 	OFF_PORT = 48,
 	OFF_RECEIVES = 50,
-	OFF_RESERVED = 52,
+	OFF_EPOCH = 52,
 };
 
 static uint32_t check_of(const struct nego_tuple *t, const uint64_t nonce[2])
@@ -59,6 +59,7 @@ void nego_remote_encode(uint8_t out[NEGO_REMOTE_SIZE], const struct nego_tuple *
 	put_le(out + OFF_READ, self->read_bytes, 8);
 	put_le(out + OFF_PORT, t->acceptor_port, 2);
 	put_le(out + OFF_RECEIVES, REMOTE_RECEIVES, 2);
+	put_le(out + OFF_EPOCH, self->epoch, 4);
 }
 
 int nego_remote_decode(struct nego_remote_self *self, const struct nego_tuple *t, const uint8_t *in, size_t len)
@@ -66,7 +67,7 @@ int nego_remote_decode(struct nego_remote_self *self, const struct nego_tuple *t
 	memset(self, 0, sizeof(*self));
 	if (len < NEGO_REMOTE_SIZE || get_le(in + OFF_MAGIC, 4) != REMOTE_MAGIC || get_le(in + OFF_VERSION, 2) != REMOTE_VERSION ||
 	    in[OFF_FAMILY] != t->family || get_le(in + OFF_PORT, 2) != t->acceptor_port ||
-	    get_le(in + OFF_RECEIVES, 2) != REMOTE_RECEIVES || get_le(in + OFF_RESERVED, 4))
+	    get_le(in + OFF_RECEIVES, 2) != REMOTE_RECEIVES)
 		return -EPROTO;
 	if (in[OFF_RING] >= 32 || UINT32_C(1) << in[OFF_RING] < RING_BYTES_MIN || UINT32_C(1) << in[OFF_RING] > RING_BYTES_MAX)
 		return -EPROTO;
@@ -76,6 +77,7 @@ int nego_remote_decode(struct nego_remote_self *self, const struct nego_tuple *t
 	self->ring_address = get_le(in + OFF_ADDRESS, 8);
 	self->ring_key = (uint32_t)get_le(in + OFF_KEY, 4);
 	self->read_bytes = get_le(in + OFF_READ, 8);
+	self->epoch = (uint32_t)get_le(in + OFF_EPOCH, 4);
 	if (!(self->nonce[0] | self->nonce[1]) || get_le(in + OFF_CHECK, 4) != check_of(t, self->nonce))
 		return -EPROTO;
 	return 0;

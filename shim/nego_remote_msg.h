@@ -18,6 +18,7 @@ struct nego_remote_self {
 	uint64_t nonce[2];
 	uint64_t ring_address;	/* where its receive ring is, and by which key it is written */
 	uint64_t read_bytes;	/* program bytes that it has read from TCP */
+	uint32_t epoch;		/* SWITCH frames that it has seen, as in a HELLO */
 	uint32_t ring_key;
 	uint32_t ring_bytes;
 };

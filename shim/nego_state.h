@@ -38,6 +38,8 @@ struct nego_part {
 	uint32_t unproven;	/* pokes at which nothing said that the program waits for the connection through us */
 	uint32_t again;		/* attempts that a connection has made in vain since it came back from its last ring */
 	uint32_t rests;		/* its link was given up, and nothing has moved since */
+	uint64_t again_ns;	/* ... an acceptor on another host dials then, and not before */
+	uint8_t lost;		/* links between hosts that have died under it */
 	uint32_t dry;		/* calls on TCP in a row that found nothing to take, or no room, while the program spins */
 };
 

@@ -13,6 +13,7 @@
 #include "shim/conn_holders.h"
 #include "shim/conn_lock.h"
 #include "shim/conn_use.h"
+#include "shim/handler.h"
 #include "shim/log.h"
 #include "shim/ready.h"
 #include "shim/retreat.h"
@@ -23,9 +24,15 @@ bool renew_is_off(const struct conn *c)
 	return unlikely(stats_any_off()) && stats_is_off(c);
 }
 
+/* Between hosts the link is the process's that made it, and is let go of with functions that free memory. */
+static bool is_others(const struct conn *c)
+{
+	return conn_is_far(c) && !conn_far_is_dead(c) && (conn_far_fd(c) < 0 || handler_inside());
+}
+
 static bool can_be_asked(struct conn *c)
 {
-	if (!conn_is_linked(c) || conn_is_far(c) || load_relaxed(&c->asked_back) || load_relaxed(&c->rx.dead))
+	if (!conn_is_linked(c) || is_others(c) || load_relaxed(&c->asked_back) || load_relaxed(&c->rx.dead))
 		return false;
 	if (load_relaxed(&c->pinned) && !conn_tx_on_ring(c) && !conn_rx_on_ring(c))
 		return false;
@@ -49,9 +56,14 @@ static void take_back_locked(struct conn *c, int fd, enum reason why)
 	store_relaxed(&c->asked_back, 1);
 	/* Where it cannot leave just now, its next send comes to it. */
 	store_relaxed(&c->tx.alert, 1);
-	peer_publish_u32(&c->link.rx.ctl->rx_state.asked, ASKED_BACK);
-	ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_WORDS);
-	switch_withdraw_tx(c);
+	/* A far peer is asked by the end of its link, and says then whether what was announced stands. */
+	if (conn_is_far(c)) {
+		conn_far_stop(c);
+	} else {
+		peer_publish_u32(&c->link.rx.ctl->rx_state.asked, ASKED_BACK);
+		ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_WORDS);
+		switch_withdraw_tx(c);
+	}
 	if (load_relaxed(&c->tx.state) == TX_RING && retreat_leave(c, fd))
 		retreat_resend_kept(c, fd);
 	conn_frames_locked(c, fd);
@@ -122,7 +134,7 @@ bool renew_could_part(const struct conn *c)
 /* What it moved is counted on, and Ringway's own bytes among those of the socket, since the kernel counts them, too. */
 static void settle_counts(struct conn *c)
 {
-	uint64_t tx = (uint64_t)c->tx.frames * FRAME_SIZE + (c->tx.resent_pos - c->tx.left_pos);
+	uint64_t tx = (uint64_t)c->tx.frames * FRAME_SIZE + c->tx.leaving_done + (c->tx.resent_pos - c->tx.left_pos);
 	uint64_t rx = (uint64_t)c->rx.frames * FRAME_SIZE + c->rx.discarded;
 
 	fetch_add(&c->ring_before[0], c->link.tx.tail_pos);
@@ -145,7 +157,8 @@ static void forget_lanes(struct conn *c)
 	tx->voids = 0;
 	tx->hold_at = CONN_HOLD_AFTER;
 	tx->hold_step = 1;
-	tx->left_pos = tx->resent_pos = 0;
+	tx->left_pos = tx->resent_pos = tx->have_pos = 0;
+	tx->leaving_done = 0;
 	tx->frames = 0;
 	tx->piece = 0;
 	store_relaxed(&tx->alert, 0);
@@ -157,8 +170,16 @@ static void forget_lanes(struct conn *c)
 	rx->proven = 0;
 	rx->acked_seq = 0;
 	rx->frames = 0;
-	rx->left_pos = rx->discarded = 0;
+	rx->left_pos = rx->discarded = rx->upto_pos = 0;
+	store_relaxed(&rx->peer_has, 0);
+	store_relaxed(&rx->leaving, 0);
 	store_relaxed(&rx->unlooked, 0);
+}
+
+/* Nothing arrives any more behind what was counted, and what the peer's frames have promised has come. */
+static bool far_is_over(struct conn *c)
+{
+	return !conn_is_far(c) || (!c->rx.resent_left && !handler_inside() && conn_far_stop(c));
 }
 
 enum renew_part renew_part(struct conn *c)
@@ -166,8 +187,10 @@ enum renew_part renew_part(struct conn *c)
 	bool anew = load_relaxed(&c->passing) && !retreat_receiver_is_gone(c);
 	struct ring_bells rx = c->link.rx.bells, tx = c->link.tx.bells;
 
-	if (conn_is_far(c) || !lane_is_quiet(c) || is_ending(c) || load_relaxed(&c->nr_maps) != 1 || conn_use_is_leaving(c) || ready_part(c) || !conn_use_parts(c))
+	if (!lane_is_quiet(c) || is_ending(c) || load_relaxed(&c->nr_maps) != 1 || conn_use_is_leaving(c) || !far_is_over(c) || ready_part(c) || !conn_use_parts(c))
 		return RENEW_NOT_NOW;
+	if (conn_is_far(c))
+		conn_far_part(c);
 	settle_counts(c);
 	c->parted = 1;
 	forget_lanes(c);
@@ -195,6 +218,7 @@ bool renew_is_clear(struct conn *c)
 	if (conn_use_is_leaving(c))
 		return false;
 	shm_blank(&c->link);
+	conn_far_blank(c);
 	for (unsigned h = 0; h < CONN_MAX_HOLDERS; h++) {
 		store_relaxed(&c->asleep[h].rx, 0);
 		store_relaxed(&c->asleep[h].tx, 0);

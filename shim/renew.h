@@ -4,7 +4,7 @@
 
 /*
  * Back to TCP for a while, and what comes after it (RETREAT.md section 6): a connection that is to be off, or that nothing goes over (idle.h), asks
- * its lanes back; a link of which both lanes are back is given up, and another may follow. On one host.
+ * its lanes back; a link of which both lanes are back is given up, and another may follow.
  */
 
 #include <stdbool.h>
@@ -41,12 +41,14 @@ static inline bool renew_leaves(const struct conn *c)
 	return unlikely(load_relaxed(&m->asked_back)) && load_relaxed(&m->tx.state) == TX_RING;
 }
 
-/* Both lanes are back, and nobody has tried to give the link up for a while: a step of the rendezvous (nego_poke()) does. */
+/*
+ * Both lanes are back, or its link is dead and they soon will be, and nobody has tried to give it up for a while: a step of the rendezvous (nego_poke()) does.
+ */
 static inline bool renew_is_due(const struct conn *c)
 {
 	struct conn *m = (struct conn *)c;
 
-	return unlikely(load_relaxed(&m->returned)) && load_relaxed(&m->linked) &&
+	return unlikely(load_relaxed(&m->returned) || load_relaxed(&m->link_dead)) && load_relaxed(&m->linked) &&
 	       load_relaxed(&m->tx.calls) + load_relaxed(&m->rx.calls) >= m->nego.due_calls;
 }
 

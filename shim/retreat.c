@@ -113,6 +113,9 @@ bool retreat_leave(struct conn *c, int fd)
 {
 	bool left;
 
+	/* Where the end is being told, that brings it back. */
+	if (conn_is_far(c))
+		return !load_relaxed(&c->tx.fin) && retreat_far_leave(c, fd);
 	if (!retreat_move_try(c, fd))
 		return false;
 	left = leave_locked(c);

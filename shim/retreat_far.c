@@ -70,14 +70,25 @@ static bool find_place(struct conn *c, uint64_t *pos)
 	return true;
 }
 
+/* No word comes any more, so it is known whether what was acknowledged is void. Which one it was is said: the peer may have announced another since. */
+static uint64_t what_it_has(struct conn *c)
+{
+	struct lane_rx *rx = &c->rx;
+
+	if (load_acquire(&rx->state) == RX_ACKED && !lane_voided(c->link.rx.ctl, load_unlocked(&rx->acked_seq)))
+		return HAVE_STANDS | load_unlocked(&rx->cap_pos);
+	return ring_rx_published(&c->link.rx);
+}
+
 static void leave(struct conn *c, uint64_t pos)
 {
 	c->tx.left_pos = pos;
 	c->tx.resent_pos = pos;
-	c->tx.have_pos = ring_rx_published(&c->link.rx);
+	c->tx.have_pos = what_it_has(c);
 	c->tx.leaving_done = 0;
 	if (!load_relaxed(&c->pinned)) {
 		store_relaxed(&c->reason, (uint8_t)REASON_LINK_LOST);
+		store_relaxed(&c->passing, 1);
 		store_relaxed(&c->pinned, 1);
 	}
 	store_relaxed(&c->link_judged, 1);
@@ -101,6 +112,18 @@ bool retreat_far_leave(struct conn *c, int fd)
 	return true;
 }
 
+/* What it announced last stands, or does not: the peer says so when it leaves its own lane. */
+static void answer_announced(struct conn *c, int fd)
+{
+	if (!(load_acquire(&c->rx.leaving) & LEAVING_HAVE))
+		return;
+	if (load_relaxed(&c->rx.peer_has) == (HAVE_STANDS | c->tx.announced_pos))
+		switch_carry_out(c, fd);
+	else
+		switch_withdraw_tx(c);
+	retreat_settle(c);
+}
+
 bool retreat_far_answer(struct conn *c, int fd)
 {
 	uint64_t pos;
@@ -108,6 +131,8 @@ bool retreat_far_answer(struct conn *c, int fd)
 
 	if (!conn_far_is_dead(c) || retreat_far_due(c) > 0)
 		return true;
+	if (load_relaxed(&c->tx.state) == TX_ANNOUNCED)
+		answer_announced(c, fd);
 	/* A switch that was begun is carried out. */
 	if (load_relaxed(&c->tx.state) == TX_FRAMING && switch_finish_frame(c, fd) < 0)
 		return true;
@@ -196,6 +221,9 @@ bool retreat_far_take(struct conn *c, int fd, const struct frame_due *due)
 		c->rx.left_pos = due->pos;
 		store_release(&c->rx.leaving, before | LEAVING_RETREAT);
 		log_info("connection %u: the peer has left its ring", c->index);
+		/* It has said what it knows of an announcement, too. */
+		ring_tx_keep_attention(&c->link.tx, WAKE_ATTN_WORDS);
+		store_relaxed(&c->tx.alert, 1);
 		return retreat_far_settle(c);
 	default:
 		return false;

@@ -20,6 +20,9 @@ enum {
 	LEAVING_RETREAT = 4,
 };
 
+/* HAVE of an end that has acknowledged an announcement, and stands before the frame of the switch: with S in the place of a position. */
+#define HAVE_STANDS (UINT64_C(1) << 63)
+
 /*
  * The link is dead: how long, in nanoseconds, it is still to be waited for what the peer says by TCP before a lane leaves the ring. One that closes lets go of
  * its link, too, and must not be sent what it has read long ago.

@@ -140,6 +140,7 @@ bool retreat_frame_begin(struct conn *c, int fd, enum piece what)
 
 	if (conn_is_far(c)) {
 		c->tx.piece_at = done_of(c, what);
+		c->tx.piece_frames = c->tx.frames;
 		return true;
 	}
 	if (!retreat_move_try(c, fd))

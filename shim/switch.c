@@ -75,6 +75,31 @@ static void lane_refused(struct conn *c, enum reason why)
 	store_relaxed(&c->pinned, 1);
 }
 
+/* A peer that lets go of the link before anything went over it most often closes. */
+static enum reason reason_of_loss(int heard)
+{
+	return heard == -ECONNRESET ? REASON_NOT_BUSY : REASON_LINK_LOST;
+}
+
+/*
+ * The link has died, and this lane has not left TCP. Where the other one had, this is how the connection comes back, and another link may follow: its calls stay the
+ * slow ones. True: it stays there for good.
+ */
+static bool lane_lost(struct conn *c, int heard)
+{
+	if (load_relaxed(&c->pinned))
+		return !load_relaxed(&c->passing);
+	if (load_relaxed(&c->switches) == c->switches_before) {
+		lane_refused(c, reason_of_loss(heard));
+		return true;
+	}
+	store_relaxed(&c->reason, (uint8_t)REASON_LINK_LOST);
+	store_relaxed(&c->passing, 1);
+	store_relaxed(&c->pinned, 1);
+	retreat_settle(c);
+	return false;
+}
+
 /*
  * ---- Tx ----
  */
@@ -93,12 +118,6 @@ static bool is_lost(int heard)
 	return heard < 0 && heard != -ESRCH;
 }
 
-/* A peer that lets go of the link before anything went over it most often closes. */
-static enum reason reason_of_loss(int heard)
-{
-	return heard == -ECONNRESET ? REASON_NOT_BUSY : REASON_LINK_LOST;
-}
-
 void switch_announce(struct conn *c)
 {
 	int r;
@@ -107,10 +126,8 @@ void switch_announce(struct conn *c)
 	    load_relaxed(&c->tx.in_calls) || load_relaxed(&c->tx.gone_hint))
 		return;
 	r = hear_words(c);
-	if (is_lost(r)) {
-		lane_refused(c, reason_of_loss(r));
+	if (is_lost(r) && lane_lost(c, r))
 		conn_tx_set(c, TX_PINNED);
-	}
 	if (r < 0)
 		return;
 	c->tx.announced_pos = load_relaxed(&c->tx.tcp_bytes);
@@ -238,8 +255,9 @@ int switch_before_send(struct conn *c, int fd, const struct iov_walk *w)
 	case TX_ANNOUNCED:
 		r = hear_words(c);
 		if (is_lost(r)) {
-			lane_refused(c, reason_of_loss(r));
-			return withdraw(c, fd, TX_PINNED, w);
+			bool stays = lane_lost(c, r);
+
+			return withdraw(c, fd, stays ? TX_PINNED : TX_SEEK, w);
 		}
 		/* A frame to a receiver that has gone would draw the reset that the data is to draw. */
 		if (!lane_acked(c->link.tx.ctl, c->tx.announced_seq) || load_relaxed(&c->pinned) ||
@@ -283,6 +301,17 @@ void switch_held_in_vain(struct conn *c)
 	if (c->tx.hold_step < 1024)
 		c->tx.hold_step *= 2;
 	c->tx.hold_at = (uint16_t)(c->tx.voids > UINT16_MAX - c->tx.hold_step ? UINT16_MAX : c->tx.voids + c->tx.hold_step);
+}
+
+void switch_carry_out(struct conn *c, int fd)
+{
+	if (load_relaxed(&c->tx.gone_hint) || check_counts(c, fd, true)) {
+		switch_withdraw_tx(c);
+		return;
+	}
+	c->tx.rest_done = 0;
+	conn_tx_set(c, TX_FRAMING);
+	switch_finish_frame(c, fd);
 }
 
 void switch_withdraw_tx(struct conn *c)
@@ -346,10 +375,8 @@ void switch_acknowledge(struct conn *c, int fd)
 	if (load_relaxed(&c->rx.state) != RX_SEEK || load_relaxed(&c->pinned) || c->rx.stash_len ||
 	    load_relaxed(&c->rx.in_calls))
 		return;
-	if (is_lost(r)) {
-		lane_refused(c, reason_of_loss(r));
+	if (is_lost(r) && lane_lost(c, r))
 		switch_stay_rx(c);
-	}
 	if (r < 0)
 		return;
 	seq = lane_announced(ctl, &at);

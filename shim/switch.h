@@ -42,8 +42,10 @@ void switch_held_in_vain(struct conn *c);
 
 /* On TCP for good: true; false if the lane is past the point where it could stay. */
 bool switch_stay_tx(struct conn *c);
-/* On one host: an announcement that stands is void, and nothing more comes of it than of none. */
+/* An announcement that stands is void, and nothing more comes of it than of none. Where the peer may stand before its frame it must hear of it: on one host. */
 void switch_withdraw_tx(struct conn *c);
+/* The peer stands before the frame of an announcement: it goes out, whatever has become of the link. */
+void switch_carry_out(struct conn *c, int fd);
 
 /* ---- Rx: the caller holds the rx lock. */
 

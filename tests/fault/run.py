@@ -235,7 +235,7 @@ class End:
             stream.close()
 
 
-def still_open(pid, summary):
+def still_open(pid, summary, removed):
     """What a talk holds whose sockets are closed, besides its standard streams, the statistics and the summary."""
     names = []
     for number in os.listdir(f"/proc/{pid}/fd"):
@@ -244,9 +244,11 @@ def still_open(pid, summary):
                 names.append(os.readlink(f"/proc/{pid}/fd/{number}"))
             except FileNotFoundError:
                 continue
-    # A device stays open, as a file and for its events.
+    # A device stays open, as a file and for its events. One that was removed does not: librdmacm has descriptors in their place that lead nowhere.
     if any(n.startswith("/memfd:verbs-double") for n in names):
         names.remove("anon_inode:[eventfd]")
+    elif removed and names.count("anon_inode:[eventpoll]") == 2:
+        names = [n for n in names if n != "anon_inode:[eventpoll]"]
     return [n for n in names if not n.startswith(("/memfd:ringway-stats", "/memfd:verbs-double")) and n != str(summary)]
 
 
@@ -315,7 +317,7 @@ def run_case(args, case, work):
                 raise Failed(late) from None
             ends["accept"].go()
         lines = {role: ends[role].line(end) for role in ("connect", "accept")}
-        held = still_open(ends[case.victim].process.pid, summary) if lines[case.victim] else []
+        held = still_open(ends[case.victim].process.pid, summary, "remove" in (case.device or "")) if lines[case.victim] else []
         for role, one in ends.items():
             said[role] = (lines[role], *one.finish(end))
             if args.verbose:

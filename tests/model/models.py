@@ -296,4 +296,15 @@ MODELS = {
             "FIN_UNACKED": ([], "the end is told by FIN before the peer's device has everything"),
         },
     },
+    "retreat_standing": {
+        "scenes": {
+            "lane": ([], "an announcement whose link dies, anywhere between the first word and the frame"),
+        },
+        "mutations": {
+            "NOT_CARRIED_OUT": ([], "who is told that its announcement stands does not carry it out"),
+            "NOT_NAMED": ([], "it is not said which one stands"),
+            "VOID_UNSEEN": ([], "the last word, that it is void, is not looked at"),
+            "SAID_BEFORE_STOP": ([], "what stands is said while words may come"),
+        },
+    },
 }

@@ -11,9 +11,14 @@ void bench_link_far(struct bench *b)
 
 void bench_link_far_of(struct bench *b, uint32_t ring_bytes)
 {
+	fake_reset();
+	bench_join_far(b, ring_bytes);
+}
+
+void bench_join_far(struct bench *b, uint32_t ring_bytes)
+{
 	struct verbs_memory of_a, of_b;
 
-	fake_reset();
 	far_engine = verbs;
 	far_join(&b->b->link, &of_b, &b->a->link, &of_a, ring_bytes);
 	bench_agree(b);

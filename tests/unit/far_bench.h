@@ -12,6 +12,8 @@
 /* In place of bench_link(). */
 void bench_link_far(struct bench *b);
 void bench_link_far_of(struct bench *b, uint32_t ring_bytes);
+/* The same with a device that is in use already. */
+void bench_join_far(struct bench *b, uint32_t ring_bytes);
 /* In place of bench_close(): nothing of the device's is left. */
 void bench_close_far(struct bench *b);
 

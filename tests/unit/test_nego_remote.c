@@ -285,7 +285,7 @@ static void a_stranger_is_turned_away_and_the_offer_stands(void **state)
 		uint32_t ring;
 	} rows[] = {
 		{ "nothing", 0, -1 }, { "short", 55, -1 }, { "another magic", 56, 0 }, { "another version", 56, 4 }, { "another family", 56, 7 },
-		{ "another nonce", 56, 9 }, { "another check", 56, 37 }, { "another port", 56, 48 }, { "reserved", 56, 54 },
+		{ "another nonce", 56, 9 }, { "another check", 56, 37 }, { "another port", 56, 48 }, { "another epoch", 56, 54 },
 		{ "from elsewhere", 56, -1, .elsewhere = true }, { "more read than was written", 56, -1, .read = 1 },
 	};
 

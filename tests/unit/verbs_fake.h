@@ -19,6 +19,7 @@ struct fake {
 	bool removed;      /* the device has gone: posting fails, channels hang up */
 	int fail_reg_mr;   /* this errno, from the n-th registration on */
 	unsigned reg_mr_left;
+	unsigned ack_timeout; /* that was asked for: 4.096 us, so many times doubled */
 	/* what happened */
 	unsigned rnr;      /* messages that found no receive request */
 	unsigned overruns; /* completion queues that overflowed, send queues that were posted to when full */

@@ -226,6 +226,8 @@ int rdma_ack_cm_event(struct rdma_cm_event *event)
 
 int rdma_set_option(struct rdma_cm_id *id, int level, int optname, void *optval, size_t optlen)
 {
+	if (level == RDMA_OPTION_ID && optname == RDMA_OPTION_ID_ACK_TIMEOUT && optlen == 1)
+		fake.ack_timeout = *(uint8_t *)optval;
 	return 0;
 }
 
