@@ -9,18 +9,28 @@ from guest import check
 
 WORK_COUNTS = ('wr', 'doorbells', 'cqes')  # work requests, how often the device was told, completions
 MOVED = re.compile(r'connection \d+: (tx|rx) lane left TCP')
+BACK = re.compile(r'connection \d+: (tx|rx) lane is back on TCP')
+
+
+def _until_said(words, what, lanes):
+    for program, direction, count in lanes:
+        def there():
+            log, ended = program.log(), not program.running()
+            have = words.findall(log).count(direction)
+            check(have >= count or not ended, f'{program}: ended, and {have} of {count} {direction} lanes had {what}: {log}')
+            return have >= count
+        program.guest.until(there, f'{count} {direction} lanes of {program}, which have {what}')
 
 
 def until_moved(*lanes):
     """Wait until what is named has left TCP: (program, 'tx' or 'rx', how many lanes). For traffic that goes on for as long as it
     takes: a one-way stream has to meet a moment at which both ends run, and on a busy emulated machine that is a matter of luck."""
-    for program, direction, count in lanes:
-        def there():
-            log, ended = program.log(), not program.running()
-            have = MOVED.findall(log).count(direction)
-            check(have >= count or not ended, f'{program}: ended, and {have} of {count} {direction} lanes had left TCP: {log}')
-            return have >= count
-        program.guest.until(there, f'{count} {direction} lanes of {program} to leave TCP')
+    _until_said(MOVED, 'left TCP', lanes)
+
+
+def until_back(*lanes):
+    """The same for those that have come back to TCP."""
+    _until_said(BACK, 'come back', lanes)
 
 
 def counted(*programs):
