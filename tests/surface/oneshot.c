@@ -6,6 +6,7 @@
 #include "probe.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/epoll.h>
 
 enum { THREADS = 3, CONNECTIONS = 20, ROUNDS = 300, MANY = 4096 };
@@ -32,7 +33,7 @@ static void *serve(void *arg)
 		if (event.data.fd == 0)
 			return arg;
 		events_told++;
-		if (__atomic_exchange_n(&armed[event.data.fd], 0, __ATOMIC_SEQ_CST) != 1)
+		if (atomic_exchange(&armed[event.data.fd], 0) != 1)
 			told_twice++;
 		while ((n = recv(event.data.fd, buf, sizeof(buf), MSG_DONTWAIT)) > 0)
 			MUST(send(event.data.fd, buf, (size_t)n, 0) == n);
