@@ -194,7 +194,6 @@ void turn_give(struct worker *w, struct end *e)
 		turn_send(e, TURN_ALONE);
 		turn_over(e);
 		close(e->fd);
-		e->closed = true;
 		free(e);
 		return;
 	}

@@ -183,8 +183,8 @@ static void wait_once(struct worker *w)
 		worker_hear(w);
 }
 
-/* A step each way, if it may. True when the end is no longer here. */
-static bool visit(struct worker *w, struct end *e)
+/* A step each way, if it may. The end may be gone afterwards. */
+static void visit(struct worker *w, struct end *e)
 {
 	bool more;
 
@@ -201,15 +201,10 @@ static bool visit(struct worker *w, struct end *e)
 	if (end_finish(e)) {
 		worker_drop(w, e);
 		free(e);
-		return true;
+		return;
 	}
-	if (event_due(w, e))
-		return true;
-	if (e->turn_sock >= 0 && ++e->turn_steps >= 5) {
+	if (!event_due(w, e) && e->turn_sock >= 0 && ++e->turn_steps >= 5)
 		turn_give(w, e);
-		return e->closed;
-	}
-	return false;
 }
 
 void loop_run(struct worker *w)
