@@ -73,13 +73,23 @@ static void ready(struct end *e, uint32_t events)
 	e->hung_up |= (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
 }
 
+/* A descriptor that a relative has, too, stays in the set when it is closed here. */
+static bool is_here(const struct worker *w, const struct end *e)
+{
+	for (int i = 0; i < w->nr_ends; i++)
+		if (w->ends[i] == e)
+			return true;
+	return false;
+}
+
 static void hear_set(struct worker *w, int set)
 {
 	struct epoll_event ev[NR_EVENTS_READ];
 	int nr = epoll_wait(set, ev, NR_EVENTS_READ, 0);
 
 	for (int i = 0; i < nr; i++)
-		ready(ev[i].data.ptr, ev[i].events);
+		if (is_here(w, ev[i].data.ptr))
+			ready(ev[i].data.ptr, ev[i].events);
 }
 
 /* One sleep, in poll, ppoll, select or pselect, over all that this process waits for. */
