@@ -28,14 +28,14 @@ static void socket_handler(int sig)
 	errno = kept_errno;
 }
 
-/* The thread is asleep in the kernel. */
+/* The thread, of whichever process, is asleep in the kernel. */
 static int asleep(int tid)
 {
 	char path[64], line[512] = "";
 	FILE *file;
 	char *at;
 
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	snprintf(path, sizeof(path), "/proc/%d/stat", tid);
 	file = fopen(path, "r");
 	if (!file)
 		return 0;
@@ -190,21 +190,6 @@ static void in_a_stream(void)
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
-/* Is that process asleep in a call, and in it still a moment later? */
-static int sleeps(pid_t pid)
-{
-	char path[64], line[512] = "";
-	FILE *file;
-	char *at;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	file = fopen(path, "r");
-	MUST(file);
-	at = fgets(line, sizeof(line), file) ? strrchr(line, ')') : NULL;
-	fclose(file);
-	return at && at[2] == 'S';
-}
-
 /* Another process wakes the call with a byte that is not enough, and interrupts it: the handler may run when it is between two sleeps. */
 static void woken_and_interrupted(void)
 {
@@ -232,7 +217,7 @@ static void woken_and_interrupted(void)
 			MUST(recv(a, bytes, 1, 0) == 1 && send(a, bytes, 1, 0) == 1);
 		for (int i = 0; i < ROUNDS; i++) {
 			MUST(recv(a, bytes, 1, 0) == 1);
-			for (int seen = 0; seen < 50; seen = sleeps(reader) ? seen + 1 : 0)
+			for (int seen = 0; seen < 50; seen = asleep(reader) ? seen + 1 : 0)
 				;
 			MUST(send(a, "x", 1, 0) == 1 && kill(reader, SIGUSR1) == 0);
 		}

@@ -73,6 +73,17 @@ static inline ssize_t stream_take(struct stream *s, size_t len)
 	return n;
 }
 
+/* One end sends and the other takes, until that lane is on the ring. With `back`, the sender looks for an answer in between, and finds none. */
+static inline void stream_moves_out(struct stream *s, struct stream *back)
+{
+	for (int i = 0; i < 8 && !conn_tx_on_ring(s->from); i++) {
+		stream_send(s, 1);
+		stream_take(s, 1);
+		if (back)
+			assert_int_equal(stream_take(back, 1), -EAGAIN);
+	}
+}
+
 /* Everything that was sent, and nothing else. */
 static inline void stream_end(struct stream *s)
 {

@@ -106,11 +106,7 @@ static void one_lane_was_enough(void **state)
 	struct stream there = a_to_b(&b), back = b_to_a(&b);
 
 	bench_link_far_of(&b, RING);
-	for (int i = 0; i < 8 && !conn_tx_on_ring(b.a); i++) {
-		stream_send(&there, 1);
-		stream_take(&there, 1);
-		assert_int_equal(stream_take(&back, 1), -EAGAIN);
-	}
+	stream_moves_out(&there, &back);
 	assert_true(conn_tx_on_ring(b.a) && !conn_tx_on_ring(b.b));
 	far_engine->stop(&b.a->link);
 	talk(&there, &back);
@@ -128,10 +124,7 @@ static void what_was_announced_stands_or_does_not(void **state)
 		struct stream there = a_to_b(&b), back = b_to_a(&b);
 
 		bench_link_far_of(&b, RING);
-		for (int i = 0; i < 8 && !conn_tx_on_ring(b.a); i++) {
-			stream_send(&there, 1);
-			stream_take(&there, 1);
-		}
+		stream_moves_out(&there, NULL);
 		assert_true(conn_tx_on_ring(b.a));
 		assert_int_equal(conn_lock_tx(b.b), 0);
 		switch_announce(b.b);
@@ -162,10 +155,7 @@ static void an_announcement_that_was_voided_is_not_carried_out(void **state)
 	struct stream there = a_to_b(&b), back = b_to_a(&b);
 
 	bench_link_far_of(&b, RING);
-	for (int i = 0; i < 8 && !conn_tx_on_ring(b.a); i++) {
-		stream_send(&there, 1);
-		stream_take(&there, 1);
-	}
+	stream_moves_out(&there, NULL);
 	far_pump(b.b, 0);
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(stream_take(&back, 1), -EAGAIN);

@@ -105,11 +105,7 @@ static void one_lane_on_the_ring_is_enough(void **state)
 		struct stream there = a_to_b(&b), back = b_to_a(&b);
 
 		bench_link_far_of(&b, RING);
-		for (int i = 0; i < 8 && !conn_tx_on_ring(b.a); i++) {
-			stream_send(&there, 1);
-			stream_take(&there, 1);
-			assert_int_equal(stream_take(&back, 1), -EAGAIN);
-		}
+		stream_moves_out(&there, &back);
 		assert_true(conn_tx_on_ring(b.a) && !conn_tx_on_ring(b.b));
 		fake.by_hand = true;
 		assert_int_equal(stream_send(&there, 300), 300);
@@ -213,11 +209,7 @@ static void who_receives_does_not_sleep_in_the_kernel_meanwhile(void **state)
 	int small = 8192;
 
 	bench_link_far_of(&b, 16 * RING);
-	for (int i = 0; i < 8 && !conn_tx_on_ring(b.a); i++) {
-		stream_send(&there, 1);
-		stream_take(&there, 1);
-		assert_int_equal(stream_take(&back, 1), -EAGAIN);
-	}
+	stream_moves_out(&there, &back);
 	setsockopt(b.a_fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
 	setsockopt(b.b_fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
 	fake.by_hand = true;
