@@ -28,6 +28,8 @@ COMMAND_LINE = (
     # On a busy machine an emulator is not there for a while, and then everything seems late: no reason to complain. A clock
     # that is measured at such a moment goes wrong for ever, so that only those are used which qemu keeps.
     'tsc=unstable', 'no_timer_check', 'nowatchdog', 'rcupdate.rcu_cpu_stall_suppress=1',
+    # When it begins to leave out ticks the kernel patches its timers' text, while the other processor runs it: a panic, at times.
+    'nohz=off',
 )
 _libc = ctypes.CDLL(None)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Tests the harness itself: tests that fail, hang, or bring the guest down are told as such, the rest go on; nothing
-outlives a harness that is killed; a broken cache is made again, by one of those who need it."""
+outlives a harness that is killed; a guest that dies at boot costs no test; a broken cache is made again, by one of those who need it."""
 import glob
 import json
 import os
@@ -11,10 +11,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
+import unittest.mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
+import guest  # noqa: E402
 import kernel  # noqa: E402
+import run  # noqa: E402
 
 PATIENCE = 350
 EXPECTED = {
@@ -116,6 +120,30 @@ def check_cache(place):
     expect(both()[1] != first, 'a broken cache was kept')
 
 
+def check_boots(out):
+    """A guest that dies before it has run anything is started again, but not for ever."""
+    for deaths, up in ((run.BOOTS - 1, True), (run.BOOTS, False)):
+        started = []
+
+        class Mortal(guest.Guest):
+            def wait_up(self):
+                started.append(self)
+                if len(started) <= deaths:
+                    self.process.kill()
+                super().wait_up()
+
+        with unittest.mock.patch.object(guest, 'Guest', Mortal):
+            lab = run.Lab(out, types.SimpleNamespace())
+            try:
+                lab.ready()
+                lived = True
+            except guest.Lost:
+                lived = False
+            finally:
+                lab.end()
+        expect(lived == up and len(started) == run.BOOTS, f'of guests of which {deaths} die, {len(started)} were started')
+
+
 def check_listed():
     """Every file of tests is in meson.build."""
     with open(os.path.join(HERE, 'meson.build'), encoding='utf-8') as f:
@@ -130,11 +158,12 @@ def main():
     place = tempfile.mkdtemp(prefix='ringway-vm-selftest.')
     try:
         check_listed()
-        for part in ('cache', 'killed', 'results'):
+        for part in ('cache', 'killed', 'boots', 'results'):
             os.mkdir(os.path.join(place, part))
         check_cache(os.path.join(place, 'cache'))
         for number in (signal.SIGKILL, signal.SIGTERM):
             check_killed(os.path.join(place, 'killed'), number)
+        check_boots(os.path.join(place, 'boots'))
         check_results(os.path.join(place, 'results'))
     finally:
         shutil.rmtree(place, ignore_errors=True)
