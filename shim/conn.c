@@ -51,7 +51,7 @@ struct conn *conn_opened(enum conn_role role, bool nonblock)
 	c->link.rx.bells.bell_fd = -1;
 	nego_conn_init(&c->nego);
 	c->opener = family_me;
-	conn_holder_add(c, family_me);
+	conn_holder_first(c, family_me);
 	conn_use_opened(c);
 	store_release(&c->live, 1);
 	if (role == CONN_UNKNOWN)
@@ -292,8 +292,8 @@ void conn_tell_summary(struct conn *c, bool last)
 	bool opener = c->opener == family_me;
 	uint64_t delta[4], all = 0;
 
-	/* A child that holds what it does not use has nothing to tell: whoever is left will. */
-	if (!opener && !last)
+	/* A child that holds what it does not use has nothing to tell: whoever is left will. Nor is there any need where nobody asked for it. */
+	if ((!opener && !last) || !options.summary_path)
 		return;
 	for (int i = 0; i < 4; i++) {
 		delta[i] = now[i] - exchange(&c->told[i], now[i]);

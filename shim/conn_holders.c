@@ -29,6 +29,13 @@ static bool enter(struct conn *c, uint32_t member)
 	return false;
 }
 
+void conn_holder_first(struct conn *c, uint32_t member)
+{
+	store_relaxed(&c->nr_holders, 1);
+	store_relaxed(&c->nr_maps, 1);
+	store_relaxed(&c->holders[0], member);
+}
+
 void conn_holder_add(struct conn *c, uint32_t member)
 {
 	fetch_add(&c->nr_holders, 1);

@@ -7,7 +7,9 @@
 
 struct conn;
 
-/* `member` (family.h) holds it from now on. */
+/* `member` (family.h) opens it: nobody else knows the record yet. */
+void conn_holder_first(struct conn *c, uint32_t member);
+/* `member` holds it from now on. */
 void conn_holder_add(struct conn *c, uint32_t member);
 /* It does not, and is taken off the count if it still is on it; the record stays until conn_unmap(). */
 void conn_holder_remove(struct conn *c, uint32_t member, bool counted);

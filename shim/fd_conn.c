@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <sys/mman.h>
+#include <sys/single_threaded.h>
 
 #include "ringbuf/mapped.h"
 #include "ringbuf/sys.h"
@@ -33,14 +34,23 @@ static void yield(void)
  */
 enum { FORK_PATIENCE = 1 << 17 };
 
+/* Where there is one thread, only its own handlers come in between, and they leave the count as they found it. */
+static void count_change(int by)
+{
+	if (likely(__libc_single_threaded))
+		count_add(&nr_changing, by);
+	else
+		fetch_add(&nr_changing, by);
+}
+
 static void change_begin(void)
 {
 	for (int i = 0;; i++) {
-		fetch_add(&nr_changing, 1);
+		count_change(1);
 		/* Pairs with fd_fork_prepare(): one of the two sees the other. */
 		if (likely(!load_relaxed(&fork_waits)) || changing_here || i == FORK_PATIENCE)
 			break;
-		fetch_sub(&nr_changing, 1);
+		count_change(-1);
 		yield();
 	}
 	changing_here++;
@@ -49,7 +59,7 @@ static void change_begin(void)
 static void change_end(void)
 {
 	changing_here--;
-	fetch_sub(&nr_changing, 1);
+	count_change(-1);
 }
 
 void fd_fork_prepare(void)

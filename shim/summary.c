@@ -91,19 +91,25 @@ void summary_add_retreat(void)
 	fetch_add(&totals.retreats, 1);
 }
 
+static void add(_Atomic uint64_t *total, uint64_t n)
+{
+	if (n)
+		fetch_add(total, n);
+}
+
 void summary_add_bytes(uint64_t tcp_tx, uint64_t tcp_rx, uint64_t ring_tx, uint64_t ring_rx)
 {
-	fetch_add(&totals.tcp_tx, tcp_tx);
-	fetch_add(&totals.tcp_rx, tcp_rx);
-	fetch_add(&totals.ring_tx, ring_tx);
-	fetch_add(&totals.ring_rx, ring_rx);
+	add(&totals.tcp_tx, tcp_tx);
+	add(&totals.tcp_rx, tcp_rx);
+	add(&totals.ring_tx, ring_tx);
+	add(&totals.ring_rx, ring_rx);
 }
 
 void summary_add_verbs(uint64_t wr, uint64_t doorbells, uint64_t cqes)
 {
-	fetch_add(&totals.wr, wr);
-	fetch_add(&totals.doorbells, doorbells);
-	fetch_add(&totals.cqes, cqes);
+	add(&totals.wr, wr);
+	add(&totals.doorbells, doorbells);
+	add(&totals.cqes, cqes);
 }
 
 void summary_add_reason(unsigned int reason)

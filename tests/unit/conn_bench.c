@@ -22,7 +22,7 @@
 
 #define RING_BYTES 4096
 
-struct options options = { .spin_us = 0, .transports = TRANSPORT_BIT_SHM, .patience_ms = 1000 };
+struct options options = { .spin_us = 0, .transports = TRANSPORT_BIT_SHM, .patience_ms = 1000, .summary_path = "asked for" };
 struct told told;
 _Atomic uint64_t signals_restart, signals_norestart;
 _Atomic uint32_t signals_leave;
