@@ -142,6 +142,7 @@ struct conn {
 	_Atomic uint8_t nonblock;	/* O_NONBLOCK of the file description */
 	_Atomic uint8_t tells_inq;	/* TCP_INQ */
 	_Atomic uint8_t zero_copies;	/* SO_ZEROCOPY */
+	_Atomic uint8_t stamps;		/* SO_TIMESTAMP or its kin: which (control.h) */
 	_Atomic uint8_t waits_seen;	/* the program waits for it through us: it stood in a poll, a select or an epoll set */
 	_Atomic int32_t link_dead;	/* -errno of a far link that has died, see conn_far.h */
 	_Atomic int64_t link_died_at;

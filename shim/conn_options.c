@@ -26,8 +26,6 @@ static const struct sockopt_unfit unfit[] = {
 	{ SOL_SOCKET, SO_ZEROCOPY, REASON_ZEROCOPY, EOPNOTSUPP, OFF_ZERO, .far_only = true },
 	{ SOL_SOCKET, SO_OOBINLINE, REASON_OOB, 0, OFF_ZERO },
 	{ SOL_SOCKET, SO_PEEK_OFF, REASON_PEEK_OFFSET, EOPNOTSUPP, OFF_NEGATIVE },
-	{ SOL_SOCKET, SO_TIMESTAMP, REASON_TIMESTAMPS, 0, OFF_ZERO },
-	{ SOL_SOCKET, SO_TIMESTAMPNS, REASON_TIMESTAMPS, 0, OFF_ZERO },
 	{ SOL_SOCKET, SO_TIMESTAMPING, REASON_TIMESTAMPS, 0, OFF_ZERO },
 	{ SOL_SOCKET, SO_ATTACH_FILTER, REASON_BPF, 0, OFF_NEVER },
 	{ SOL_SOCKET, SO_ATTACH_BPF, REASON_BPF, 0, OFF_NEVER },
@@ -81,6 +79,16 @@ static int64_t timeout_option(int fd, int name)
 	return sys_getsockopt(fd, SOL_SOCKET, name, &tv, &len) == 0 ? sockopt_timeout_ns(&tv) : 0;
 }
 
+static int stamps_option(int fd)
+{
+	static const int names[] = { SO_TIMESTAMP_OLD, SO_TIMESTAMPNS_OLD, SO_TIMESTAMP_NEW, SO_TIMESTAMPNS_NEW };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (int_option(fd, SOL_SOCKET, names[i]))
+			return names[i];
+	return 0;
+}
+
 static bool is_on(const struct sockopt_unfit *option, int fd)
 {
 	int value;
@@ -102,6 +110,7 @@ void conn_read_options(struct conn *c, int fd)
 		store_relaxed(&c->nonblock, (flags & O_NONBLOCK) != 0);
 	store_relaxed(&c->rcv_lowat, lowat > 0 ? lowat : 1);
 	store_relaxed(&c->zero_copies, int_option(fd, SOL_SOCKET, SO_ZEROCOPY) != 0);
+	store_relaxed(&c->stamps, (uint8_t)stamps_option(fd));
 	store_relaxed(&c->tells_inq, int_option(fd, IPPROTO_TCP, TCP_INQ) != 0);
 	store_relaxed(&c->rcv_timeout_ns, timeout_option(fd, SO_RCVTIMEO));
 	store_relaxed(&c->snd_timeout_ns, timeout_option(fd, SO_SNDTIMEO));

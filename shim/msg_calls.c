@@ -11,6 +11,7 @@
 #include "shim/conn_end.h"
 #include "shim/conn_iov.h"
 #include "shim/conn_zerocopy.h"
+#include "shim/control.h"
 #include "shim/fd_conn.h"
 #include "shim/wait.h"
 
@@ -321,33 +322,6 @@ EXPORT ssize_t __recvfrom_chk(int fd, void *buf, size_t len, size_t size, int fl
 	return recvfrom(fd, buf, len, flags, addr, addr_len);
 }
 
-/* As the kernel's put_cmsg() does it, in a buffer of `room` bytes; what it can say of its socket alone has not been asked for. */
-static void tell_inq(struct conn *c, int fd, struct msghdr *m, size_t room)
-{
-	struct cmsghdr head = { .cmsg_level = IPPROTO_TCP, .cmsg_type = TCP_CM_INQ, .cmsg_len = CMSG_LEN(sizeof(int)) };
-	char message[CMSG_SPACE(sizeof(int))];
-	int inq = conn_inq_hint(c, fd);
-
-	/* Urgent bytes and the error queue are the kernel's. */
-	if (m->msg_controllen)
-		return;
-	m->msg_flags &= ~MSG_CTRUNC;
-	if (!m->msg_control || room < sizeof(head)) {
-		m->msg_flags |= MSG_CTRUNC;
-		return;
-	}
-	if (room < head.cmsg_len) {
-		m->msg_flags |= MSG_CTRUNC;
-		head.cmsg_len = room;
-	}
-	memcpy(message, &head, sizeof(head));
-	memcpy(message + sizeof(head), &inq, sizeof(inq));
-	if (user_range_bad(m->msg_control, head.cmsg_len))
-		return;
-	memcpy(m->msg_control, message, head.cmsg_len);
-	m->msg_controllen = room < sizeof(message) ? room : sizeof(message);
-}
-
 static ssize_t recv_message(struct conn *c, int fd, struct msghdr *m, int flags)
 {
 	ssize_t n = header_fault(m);
@@ -356,15 +330,24 @@ static ssize_t recv_message(struct conn *c, int fd, struct msghdr *m, int flags)
 	if (n < 0)
 		return n;
 	room = m->msg_controllen;
+	control_wanted(c, fd, room);
 	n = conn_recv_iov(c, fd, m->msg_iov, m->msg_iovlen, flags, m);
-	if (n >= 0 && unlikely(load_relaxed(&c->tells_inq)))
-		tell_inq(c, fd, m, room);
+	if (n >= 0)
+		control_tell(c, fd, m, room, n);
 	return n;
 }
 
 static NOINLINE ssize_t recvmsg_pinned(int fd, struct msghdr *msg, int flags)
 {
 	return pinned_received(fd, real_recvmsg(fd, msg, flags));
+}
+
+static ssize_t plain_recvmsg(int fd, struct msghdr *m, int flags)
+{
+	ssize_t n = real_recvmsg(fd, m, flags);
+
+	control_of_plain(fd, m, n);
+	return n;
 }
 
 static NOINLINE ssize_t recvmsg_slow(int fd, struct msghdr *msg, int flags)
@@ -374,7 +357,7 @@ static NOINLINE ssize_t recvmsg_slow(int fd, struct msghdr *msg, int flags)
 	if (unlikely(!c))
 		return real_recvmsg(fd, msg, flags);
 	note_urgent(fd, flags);
-	RETURN_IF_PLAIN_RX(c, fd, flags, real_recvmsg(fd, msg, flags));
+	RETURN_IF_PLAIN_RX(c, fd, flags, plain_recvmsg(fd, msg, flags));
 	return as_errno(recv_message(c, fd, msg, flags));
 }
 
@@ -395,6 +378,8 @@ static ssize_t plain_recvmmsg(struct conn *c, int fd, enum plain_pass pass, stru
 
 	for (int i = 0; i < got; i++)
 		bytes += msgs[i].msg_len;
+	if (got > 0)
+		control_of_plain(fd, &msgs[0].msg_hdr, got);
 	bytes = plain_rx_leave(c, fd, pass, got < 0 ? got : bytes, flags);
 	return bytes < 0 ? -1 : got;
 }

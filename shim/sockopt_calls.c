@@ -8,6 +8,7 @@
 
 #include "shim/calls_common.h"
 #include "shim/conn_iov.h"
+#include "shim/control.h"
 #include "shim/far.h"
 #include "shim/fd_conn.h"
 #include "shim/sockopt.h"
@@ -24,6 +25,8 @@ static void copy_option(struct conn *c, int level, int name, const void *value, 
 		store_relaxed(name == SO_RCVTIMEO ? &c->rcv_timeout_ns : &c->snd_timeout_ns, sockopt_timeout_ns(value));
 	if (name == SO_ZEROCOPY && len >= sizeof(int))
 		store_relaxed(&c->zero_copies, *(const int *)value != 0);
+	if (CONTROL_STAMPS(name) && len >= sizeof(int))
+		store_relaxed(&c->stamps, *(const int *)value ? (uint8_t)name : 0);
 	if (name == SO_RCVLOWAT && len >= sizeof(int))
 		store_relaxed(&c->rcv_lowat, *(const int *)value > 0 ? *(const int *)value : 1);
 }

@@ -22,6 +22,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
 
 import ringway_support as support  # noqa: E402
+import stamps  # noqa: E402
 from director import Director  # noqa: E402
 from modes import MODES, VERBS_MODES  # noqa: E402
 from random_steps import Generator  # noqa: E402
@@ -193,8 +194,11 @@ def main():
     parser.add_argument("scripts", nargs="+")
     options = parser.parse_args()
     failures = scripts = 0
+    asking = None
     for script in (Script(*pair) for word in options.scripts for pair in texts_of(word, not options.verbs)):
         scripts += 1
+        if not asking and any("SO_TIMESTAMP" in step.text for step in script.steps):
+            asking = stamps.hold()
         scratch = tempfile.mkdtemp(prefix="conform-")
         try:
             runner = Runner(options, script, scratch)

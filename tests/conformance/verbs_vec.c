@@ -178,6 +178,8 @@ void verb_recvmsg(struct actor *a, int argc, char **argv)
 	for (struct cmsghdr *cm = CMSG_FIRSTHDR(&msg); cm; cm = CMSG_NXTHDR(&msg, cm))
 		if (cm->cmsg_level == IPPROTO_TCP && cm->cmsg_type == TCP_CM_INQ)
 			say(a, "inq %d ", *(int *)CMSG_DATA(cm));
+		else
+			say(a, "%d/%d of %zu ", cm->cmsg_level, cm->cmsg_type, cm->cmsg_len);
 	say(a, "flags ");
 	say_words(a, msg_words, (unsigned int)msg.msg_flags);
 }
