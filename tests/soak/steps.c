@@ -287,15 +287,20 @@ static ssize_t receive_spliced(struct end *e, uint8_t *bytes, size_t len)
 	return compared(e, bytes, n, "splice");
 }
 
-/* A peek, and the same bytes again. */
+/*
+ * A peek, and the same bytes again. An end that was only seen is read, too: a peek passes over an urgent byte that lies in front of it, and leaves it to make
+ * a reset of the close.
+ */
 static ssize_t receive_peeked(struct end *e, uint8_t *bytes, size_t len)
 {
 	ssize_t seen = compared(e, bytes, answer(recv(e->fd, bytes, len, MSG_PEEK | flags_of(e))), "peek"), n;
 
-	if (seen <= 0)
+	if (seen < 0)
 		return seen;
-	n = answer(recv(e->fd, bytes, (size_t)seen, flags_of(e)));
-	if (n == 0 || n == -EAGAIN)
+	n = answer(recv(e->fd, bytes, seen ? (size_t)seen : len, flags_of(e)));
+	if (seen == 0 && (n > 0 || n == -EAGAIN))
+		end_failed(e, "a peek at %llu says that this is the end, and recv %zd", (unsigned long long)e->rx_pos, n);
+	if (seen > 0 && (n == 0 || n == -EAGAIN))
 		end_failed(e, "%zd bytes were seen by a peek at %llu, and are not there", seen, (unsigned long long)e->rx_pos);
 	return compared(e, bytes, n, "read after a peek");
 }
