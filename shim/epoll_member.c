@@ -11,6 +11,7 @@
 #include "shim/family.h"
 #include "shim/fdtab.h"
 #include "shim/own_fd.h"
+#include "shim/unseen.h"
 #include "ringbuf/sys.h"
 
 #define HOT offsetof(struct epoll_reg, in_hot)
@@ -33,15 +34,17 @@ static long program_ctl(struct epoll_set *s, int op, int fd, uint32_t events, ui
 int set_make_inner(struct epoll_set *s)
 {
 	struct epoll_event kick = { .events = EPOLLIN | EPOLLET, .data.u64 = (uint64_t)TOKEN_KICK << TOKEN_KIND_SHIFT };
+	int fd, change;
 	long err;
-	int fd;
 
 	if (s->inner >= 0)
 		return 0;
+	change = unseen_change_begin();
 	fd = (int)sys_call1(SYS_epoll_create1, EPOLL_CLOEXEC);
+	err = fd < 0 ? fd : own_fd_insist(fd, &s->inner);
+	unseen_change_end(change, fd);
 	if (fd < 0)
 		return fd;
-	err = own_fd_insist(fd, &s->inner);
 	if (err < 0)
 		goto no_inner;
 	fd = (int)sys_call2(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK);

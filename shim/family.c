@@ -12,6 +12,7 @@
 #include "shim/fdtab.h"
 #include "shim/own_fd.h"
 #include "shim/text.h"
+#include "shim/unseen.h"
 
 #define FOUNDER UINT32_C(1)
 #define ENDS_KEPT 16384	/* bytes of notices that nobody needs any more */
@@ -132,17 +133,17 @@ static void make_notices(void)
 static void make_watch(void)
 {
 	struct epoll_event news = { .events = EPOLLIN | EPOLLET };
-	int fd;
+	int fd, change;
 
 	if (watch >= 0 || notices < 0)
 		return;
+	change = unseen_change_begin();
 	fd = (int)sys_call1(SYS_epoll_create1, EPOLL_CLOEXEC);
-	if (fd < 0)
-		return;
-	if (sys_call4(SYS_epoll_ctl, fd, EPOLL_CTL_ADD, notices, &news) < 0)
+	if (fd >= 0 && sys_call4(SYS_epoll_ctl, fd, EPOLL_CTL_ADD, notices, &news) < 0)
 		sys_close(fd);
-	else
+	else if (fd >= 0)
 		(void)own_fd_adopt(fd, &watch);
+	unseen_change_end(change, fd);
 }
 
 int family_watch(void)

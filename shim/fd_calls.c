@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <linux/close_range.h>
 #include <linux/sockios.h>
+#include <pthread.h>
 #include <sys/ioctl.h>
 #include <sys/single_threaded.h>
 #include <unistd.h>
@@ -33,6 +34,21 @@ static int bad_fd(void)
 	return -1;
 }
 
+/* Between the table's forgetting it and the kernel's the thread must not end. */
+static int close_set(int fd)
+{
+	int cancel, change, r;
+
+	guard_test_cancel();
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	change = fd_set_change_begin();
+	fd_closing(fd);
+	r = real_close(fd);
+	fd_set_change_end(change, fd);
+	pthread_setcancelstate(cancel, NULL);
+	return r;
+}
+
 EXPORT int close(int fd)
 {
 	if (!guard_ready())
@@ -40,6 +56,8 @@ EXPORT int close(int fd)
 	if (unlikely(fdtab_get(fd) || fdtab_other(fd) != FD_MARK_NONE)) {
 		if (fdtab_hidden(fd))
 			return far_lets_close(fd) ? real_close(fd) : bad_fd();
+		if (fdtab_epoll(fd))
+			return close_set(fd);
 		fd_closing(fd);
 	}
 	return real_close(fd);
@@ -61,6 +79,24 @@ static int close_range_around(unsigned int first, unsigned int last, int flags)
 	return first <= last ? real_close_range(first, last, flags) : 0;
 }
 
+static int close_all_of_range(unsigned int first, unsigned int last, int flags)
+{
+	bool sets = false;
+	int change = 0, r;
+
+	for (int fd = fdtab_next(first); fd >= 0 && (unsigned int)fd <= last; fd = fdtab_next((unsigned int)fd + 1)) {
+		if (fdtab_epoll(fd) && !sets) {
+			change = fd_set_change_begin();
+			sets = true;
+		}
+		fd_closing(fd);
+	}
+	r = close_range_around(first, last, flags);
+	if (sets)
+		fd_set_change_end(change, -1);
+	return r;
+}
+
 EXPORT int close_range(unsigned int first, unsigned int last, int flags)
 {
 	bool parts;
@@ -72,8 +108,7 @@ EXPORT int close_range(unsigned int first, unsigned int last, int flags)
 	if (parts)
 		sandbox_leave_rings(REASON_FD_TABLE);
 	if (!(flags & CLOSE_RANGE_CLOEXEC) && !parts)
-		for (int fd = fdtab_next(first); fd >= 0 && (unsigned int)fd <= last; fd = fdtab_next((unsigned int)fd + 1))
-			fd_closing(fd);
+		return close_all_of_range(first, last, flags);
 	return close_range_around(first, last, flags);
 }
 
@@ -132,7 +167,9 @@ static int make_way(int fd, int to)
 		return bad_fd();
 	if (fdtab_hidden(to))
 		return (int)as_errno(own_fd_evict(to));
-	fd_closing(to);
+	/* A set is known until another thing stands there. */
+	if (!fdtab_epoll(to))
+		fd_closing(to);
 	return 0;
 }
 

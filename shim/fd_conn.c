@@ -14,6 +14,7 @@
 #include "shim/renew.h"
 #include "shim/retreat.h"
 #include "shim/stats_slots.h"
+#include "shim/unseen.h"
 
 /*
  * Changes are many and short, forks few: a change only counts itself, and a fork waits until none is left and keeps new
@@ -60,6 +61,18 @@ static void change_end(void)
 {
 	changing_here--;
 	count_change(-1);
+}
+
+int fd_set_change_begin(void)
+{
+	change_begin();
+	return unseen_change_begin();
+}
+
+void fd_set_change_end(int change, int fd)
+{
+	unseen_change_end(change, fd);
+	change_end();
 }
 
 void fd_fork_prepare(void)
@@ -169,6 +182,8 @@ struct fd_copy fd_copy_begin(int fd)
 	change_begin();
 	what.conn = count_in(fd);
 	what.set = fdtab_epoll(fd);
+	if (unlikely(what.set))
+		what.change = unseen_change_begin();
 	what.tcp = fdtab_tcp(fd);
 	return what;
 }
@@ -189,6 +204,8 @@ void fd_copy_end(const struct fd_copy *what, int copy)
 	} else if (copy >= 0) {
 		fdtab_mark(copy, what->tcp ? FD_MARK_TCP : FD_MARK_NONE);
 	}
+	if (unlikely(what->set))
+		unseen_change_end(what->change, copy);
 	change_end();
 	if (!entered)
 		conn_number_gone(what->conn, copy, last);

@@ -31,6 +31,7 @@ void fd_fresh(int fd, enum fd_mark mark);
 struct fd_copy {
 	struct conn *conn;
 	struct epoll_set *set;
+	int change;
 	bool tcp;
 };
 struct fd_copy fd_copy_begin(int fd);
@@ -38,6 +39,10 @@ void fd_copy_end(const struct fd_copy *what, int copy);
 
 /* fd, still open, is about to be closed by this process. */
 void fd_closing(int fd);
+
+/* Around what makes or closes an epoll set: no fork, and no look through the open files (unseen.h), finds one there that the table does not know. */
+int fd_set_change_begin(void);
+void fd_set_change_end(int change, int fd);
 
 /* conn_pin() for what fd names, if that is a connection: false if one of its lanes is on a ring. Another thread may be
  * closing it meanwhile. */

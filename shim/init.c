@@ -22,6 +22,7 @@
 #include "shim/signals.h"
 #include "shim/stats_slots.h"
 #include "shim/summary.h"
+#include "shim/unseen.h"
 
 char program_name[64];
 

@@ -21,6 +21,7 @@
 
 #include "ringbuf/sys.h"
 #include "shim/fdtab.h"
+#include "shim/unseen.h"
 
 enum {
 	PLACE_MAX = 16384,
@@ -176,10 +177,14 @@ void own_fd_let_go(int fd)
 
 void own_fd_close(int fd)
 {
+	int change;
+
 	if (fd < 0 || !fdtab_hidden(fd))
 		return;
+	change = unseen_change_begin();
 	own_fd_let_go(fd);
 	(void)sys_close(fd);
+	unseen_change_end(change, fd);
 }
 
 int own_fd_evict(int fd)

@@ -11,6 +11,7 @@
 #include "shim/conn_iov.h"
 #include "shim/epoll.h"
 #include "shim/epoll_set.h"
+#include "shim/fd_conn.h"
 #include "shim/fdtab.h"
 #include "shim/guard.h"
 #include "shim/pinned.h"
@@ -151,27 +152,38 @@ EXPORT int pselect(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, const struct 
 /* ---- epoll --------------------------------------------------------------------------------------------------------- */
 
 /* A set without a record is left to the kernel, and its connections to TCP. */
-static int new_set(int epfd)
+static int new_set(int change, int epfd)
 {
 	struct epoll_set *set;
 
-	if (epfd < 0 || !guard_ready())
-		return epfd;
-	fdtab_remove_epoll(epfd);
-	set = epoll_set_create(epfd);
-	if (set && !fdtab_install_epoll(epfd, set))
-		epoll_set_drop(set, epfd);
+	if (epfd >= 0) {
+		fdtab_remove_epoll(epfd);
+		set = epoll_set_create(epfd);
+		if (set && !fdtab_install_epoll(epfd, set))
+			epoll_set_drop(set, epfd);
+	}
+	fd_set_change_end(change, epfd);
 	return epfd;
 }
 
 EXPORT int epoll_create(int size)
 {
-	return new_set(real_epoll_create(size));
+	int change;
+
+	if (!guard_ready())
+		return real_epoll_create(size);
+	change = fd_set_change_begin();
+	return new_set(change, real_epoll_create(size));
 }
 
 EXPORT int epoll_create1(int flags)
 {
-	return new_set(real_epoll_create1(flags));
+	int change;
+
+	if (!guard_ready())
+		return real_epoll_create1(flags);
+	change = fd_set_change_begin();
+	return new_set(change, real_epoll_create1(flags));
 }
 
 EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)

@@ -15,6 +15,7 @@
 #include "shim/own_fd.h"
 #include "shim/ready_call.h"
 #include "shim/real.h"
+#include "shim/unseen.h"
 #include "ringbuf/sys.h"
 
 /* A sleep of which only the kernel's part would end it. */
@@ -161,9 +162,10 @@ bool poll_arm(struct poll_call *p)
  */
 static bool gather_extra(struct poll_call *p)
 {
-	int fd = (int)sys_call1(SYS_epoll_create1, EPOLL_CLOEXEC);
+	int change = unseen_change_begin(), fd = (int)sys_call1(SYS_epoll_create1, EPOLL_CLOEXEC);
 
 	p->bell_set = fd < 0 ? -1 : own_fd_adopt(fd, NULL);
+	unseen_change_end(change, fd);
 	if (p->bell_set < 0)
 		return false;
 	for (uint64_t i = 0; i < p->nr_extra; i++) {

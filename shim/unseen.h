@@ -7,7 +7,8 @@
  * (Go's, Rust's rustix, liburing) may still read and write through libc, or hand their sockets to code that does. Their waits would
  * never be over once a connection is on a ring.
  *
- * What they wait with is among the open files: an epoll set that no wrapper of ours has made, or an io_uring.
+ * What they wait with is among the open files: an epoll set that no wrapper of ours has made, or an io_uring. A set that was there before us is
+ * the leaving of whoever started this program: no runtime of its own can have made it.
  */
 
 #include "ringbuf/stats.h"
@@ -26,6 +27,16 @@ enum unseen {
  * cannot be listed nothing is found. The caller holds no lock.
  */
 enum unseen unseen_look(void);
+
+/* Before main: takes note of the sets that are there. */
+int unseen_init(void);
+
+/*
+ * Around what leaves a set open that is not known, for a moment: it was just made by a call of ours, or is about to be closed by one. `fd` is the number that was
+ * concerned, -1 any. begin() returns what end() wants to know.
+ */
+int unseen_change_begin(void);
+void unseen_change_end(int change, int fd);
 
 /* In the child of a fork: another thread of the parent may have been looking. */
 void unseen_fork_child(void);

@@ -320,6 +320,8 @@ def cases(probes, work):
         "seccomp-strict": Case(probe("cage", "strict"), at_once | {"spin": "100000"}, ring_used_and_said("-9\n" * 20), compare=False),
         "no-counter": Case(probe("cage", "no-counter"), at_once, ring_used),
         "clock-stands-still": Case(probe("still"), at_once, ring_used, beside=probes / "libstill.so"),
+        "sets-made": Case(probe("sets", "made"), at_once, all_moved),
+        "sets-left": Case(probe("sets", "left"), at_once, all_moved),
         "waits-unseen-epoll": Case(probe("unseen", "epoll"), at_once, counted("raw-calls", 2)),
         "waits-unseen-epoll-blocking": Case(probe("unseen", "epoll", "block"), at_once, counted("raw-calls", 2)),
         "waits-unseen-poll": Case(probe("unseen", "poll"), at_once, counted("raw-calls", 2)),
