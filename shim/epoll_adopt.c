@@ -64,7 +64,7 @@ static int disown(struct epoll_reg *r, int fd)
 
 static int want(struct epoll_reg *r, int fd)
 {
-	if (r->state != REG_PLAIN || !(r->events & EPOLLONESHOT))
+	if (r->state != REG_PLAIN || !(r->events & EPOLLONESHOT) || reg_has_fired(r))
 		return 0;
 	r->wanted = true;
 	return 1;

@@ -7,6 +7,7 @@
 
 #include "shim/conn.h"
 #include "shim/conn_far.h"
+#include "shim/epoll_fired.h"
 #include "shim/epoll_set.h"
 #include "shim/family.h"
 #include "shim/fdtab.h"
@@ -180,6 +181,11 @@ int reg_adopt_armed(struct epoll_reg *r, const struct epoll_event *event)
 	return err && program_ctl(r->set, EPOLL_CTL_ADD, r->fd, event->events, event->data.u64) == 0 ? 0 : err;
 }
 
+bool reg_has_fired(const struct epoll_reg *r)
+{
+	return !r->set->inherited && epoll_has_fired(r->set->epfd, r->fd);
+}
+
 int reg_adopt(struct epoll_reg *r)
 {
 	struct epoll_set *s = r->set;
@@ -189,13 +195,14 @@ int reg_adopt(struct epoll_reg *r)
 		return bells_join(r);
 	if (fdtab_get(r->fd) != r->conn)
 		return -EXDEV;
-	if (r->events & EPOLLONESHOT && !r->fresh) {
+	if (r->events & EPOLLONESHOT && !r->fresh && !reg_has_fired(r)) {
 		r->wanted = true;
 		return -EAGAIN;
 	}
 	err = reg_add_adopted(r);
 	if (err)
 		return err;
+	r->fired = r->events & EPOLLONESHOT && !r->fresh;
 	program_ctl(s, EPOLL_CTL_DEL, r->fd, 0, 0);
 	/*
 	 * An edge that the kernel's set holds and has not told yet must not be lost, and only the kernel knows of it: so what the

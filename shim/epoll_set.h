@@ -247,6 +247,8 @@ void epoll_set_leave(struct epoll_set *s);
 /* ---- epoll_reg.c: one registration. All with r->set->lock held ------------------------------------------------------ */
 
 struct epoll_reg *reg_find(struct epoll_set *s, struct conn *c, int fd);
+/* A plain one-shot that is known to have fired. */
+bool reg_has_fired(const struct epoll_reg *r);
 /* From the kernel set to the inner one. 0 or -errno, and then nothing has changed. */
 int reg_adopt(struct epoll_reg *r);
 /* Instead of the program's EPOLL_CTL_MOD, which would arm it so. It is in one of the sets afterwards. 0, or what the kernel's would be refused for. */

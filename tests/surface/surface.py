@@ -306,6 +306,8 @@ def cases(probes, work):
         "stdio-fork": Case(probe("stdio", "fork"), at_once, ring_used),
         "one-shots": Case(probe("oneshot"), check=all_moved),
         "one-shots-on-ring": Case(probe("oneshot"), at_once, all_moved),
+        "one-shot-flood": Case(probe("oneshot_flood"), check=all_moved),
+        "one-shot-flood-on-ring": Case(probe("oneshot_flood"), at_once, all_moved),
         "moves": Case(probe("moves")),
         "moves-on-ring": Case(probe("moves"), at_once, ring_used),
         "moves-on-ring-old-kernel": Case(probe("moves", "old"), at_once, ring_used),
