@@ -17,6 +17,7 @@
 #define LOOKS_SHARE 64
 /* A set that a system call of the program's own has made may be for something else, and soon be gone. */
 #define SURE_AFTER_NS 10000000
+#define FIND_OUT_AFTER_NS 500000
 /* Files whose kind is asked for. What such a runtime waits with is made before what it waits for, so its number is low. */
 #define MOST_FILES 512
 /* Changes of other threads are short, but such a thread may have lost its processor. */
@@ -90,6 +91,11 @@ static bool era_is_clear(void)
 	return load_acquire(&suspect.changing[(load_relaxed(&suspect.era) + 1) & 1]) <= 0;
 }
 
+static bool suspect_stands(void)
+{
+	return era_is_clear() && load_acquire(&suspect.number);
+}
+
 static bool wait_for_changes(int *patience)
 {
 	while (!era_is_clear())
@@ -144,7 +150,7 @@ static enum unseen judge(int dir, int fd, const char *name, uint64_t there[MOST_
 	}
 	if (!number)
 		return find_out(dir, fd, name, patience);
-	return number == fd + 1 && era_is_clear() && load_acquire(&suspect.number) ? UNSEEN_EPOLL : UNSEEN_MAYBE;
+	return number == fd + 1 && suspect_stands() ? UNSEEN_EPOLL : UNSEEN_MAYBE;
 }
 
 /* `first`: what is there is only noted. */
@@ -217,7 +223,11 @@ static enum unseen look_now(int64_t began)
 		sys_close(dir);
 	}
 	ended = now_ns();
-	store_relaxed(&look.next_ns, ended + (verdict == UNSEEN_MAYBE ? SURE_AFTER_NS : (ended - began) * LOOKS_SHARE));
+	if (verdict != UNSEEN_MAYBE)
+		ended += (ended - began) * LOOKS_SHARE;
+	else
+		ended += suspect_stands() ? SURE_AFTER_NS : FIND_OUT_AFTER_NS;
+	store_relaxed(&look.next_ns, ended);
 	store_relaxed(&look.verdict, verdict);
 	return verdict;
 }

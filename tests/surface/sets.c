@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <sys/epoll.h>
 
-enum { MAKERS = 3, CONNECTIONS = 60, ROUNDS = 40 };
+enum { MAKERS = 3, CONNECTIONS = 40, ROUNDS = 800 };
 
 static atomic_bool over;
 
