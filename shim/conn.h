@@ -20,6 +20,7 @@
  * those are what the wrappers return to the program.
  */
 
+#include <errno.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -434,6 +435,17 @@ static inline bool conn_rx_ended(const struct conn *c)
 	struct conn *m = (struct conn *)c;
 
 	return load_relaxed(&m->rx.state) == RX_ENDED || load_relaxed(&m->rx.pending_errno) != 0;
+}
+
+/*
+ * The error that a receive is to tell, once; 0: none. EPIPE is none of those: the kernel has it for a reset behind the peer's end, and receives tell the end
+ * then.
+ */
+static inline int conn_take_rx_error(struct conn *c)
+{
+	int32_t err = load_relaxed(&c->rx.pending_errno);
+
+	return likely(!err) || err == EPIPE || !compare_exchange(&c->rx.pending_errno, &err, 0) ? 0 : err;
 }
 
 /* Program bytes that may be read from TCP: SIZE_MAX where the kernel's answer is the answer, else those before S. */

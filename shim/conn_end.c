@@ -62,7 +62,10 @@ void conn_set_pending(struct conn *c, int err)
 
 void conn_keep_error(struct conn *c, ssize_t n)
 {
-	if (n >= 0 || n == -EAGAIN || n == -EINTR || n == -EPIPE)
+	if (n >= 0 || n == -EAGAIN || n == -EINTR)
+		return;
+	/* Said of every send once the error is told, and of one behind our own end. */
+	if (n == -EPIPE && (load_relaxed(&c->rx.error_told) || load_relaxed(&c->tx.shut)))
 		return;
 	store_relaxed(&c->rx.error_told, 1);
 	conn_set_pending(c, (int)-n);
@@ -70,7 +73,7 @@ void conn_keep_error(struct conn *c, ssize_t n)
 
 void conn_kernel_told(struct conn *c, int err)
 {
-	if (err != ECONNRESET && err != ETIMEDOUT)
+	if (err != ECONNRESET && err != ETIMEDOUT && (err != EPIPE || load_relaxed(&c->tx.shut)))
 		return;
 	store_relaxed(&c->rx.error_told, 1);
 	store_relaxed(&c->rx.pending_errno, 0);

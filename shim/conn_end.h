@@ -22,7 +22,7 @@ void conn_receiver_goes(struct conn *c);
 
 /* An error for the program, told once by the next send, receive or SO_ERROR. */
 void conn_set_pending(struct conn *c, int err);
-/* What a call of ours, of which the program does not know, came back with: an error that it has taken from the socket is the program's. EPIPE is none: it stays. */
+/* What a call of ours, of which the program does not know, came back with: an error that it has taken from the socket is the program's. */
 void conn_keep_error(struct conn *c, ssize_t n);
 
 /*

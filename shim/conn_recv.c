@@ -159,7 +159,7 @@ static ssize_t peek_across(struct conn *c, int fd, const struct iov_walk *walk, 
 /* The ring is drained and its stream has ended: the error once, then what the kernel says. */
 static ssize_t take_end(struct conn *c, int fd, const struct iov_walk *w, int flags, struct msghdr *m)
 {
-	int err = exchange(&c->rx.pending_errno, 0);
+	int err = conn_take_rx_error(c);
 
 	if (err)
 		return -err;
@@ -176,7 +176,7 @@ static ssize_t take_plain(struct conn *c, int fd, const struct iov_walk *w, size
 		retreat_far_came(c, (uint64_t)n);
 	else if (n == 0 && w->left)
 		retreat_far_is_short(c, fd);
-	err = n > 0 || (n == 0 && !w->left) ? 0 : exchange(&c->rx.pending_errno, 0);
+	err = n > 0 || (n == 0 && !w->left) ? 0 : conn_take_rx_error(c);
 	return err ? -err : n;
 }
 
@@ -192,6 +192,7 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 {
 	bool ended = load_relaxed(&c->rx.state) == RX_ENDED;
 	ssize_t n;
+	int err;
 
 	if (!ended || c->rx.proven) {
 		n = take_ring(c, w, flags);
@@ -217,8 +218,9 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 	if (load_relaxed(&c->rx.state) == RX_ENDED)
 		return take_end(c, fd, w, flags, m);
 	/* Noted by a call that had something else to tell. */
-	if (unlikely(load_relaxed(&c->rx.pending_errno)))
-		return -exchange(&c->rx.pending_errno, 0);
+	err = conn_take_rx_error(c);
+	if (unlikely(err))
+		return -err;
 	if (ring_rx_may_trim(&c->link.rx))
 		ring_rx_trim(&c->link.rx, now_ns());
 	if (load_relaxed(&c->rx.shut))

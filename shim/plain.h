@@ -126,9 +126,9 @@ static inline ssize_t plain_end(struct conn *c, ssize_t n)
 		return n;
 	if (n < 0)
 		plain_failed(c);
-	if (n < 0 || likely(!load_relaxed(&c->rx.pending_errno)))
+	if (n < 0)
 		return n;
-	err = exchange(&c->rx.pending_errno, 0);
+	err = conn_take_rx_error(c);
 	if (!err)
 		return 0;
 	errno = err;
