@@ -71,6 +71,7 @@ enum verbs_error {
 	VERBS_NO_MEMORY,
 	VERBS_ADDRESS_IN_USE,
 	VERBS_SYSTEM,     /* anything else */
+	VERBS_FULL,       /* somebody offers there, and has no room just now */
 };
 
 #define VERBS_MESSAGE_MAX 56	/* private data of a dial in RDMA_PS_TCP */
@@ -117,8 +118,8 @@ struct verbs_table {
 	void (*set_patience)(struct verbs_attempt *a, unsigned ms);
 	enum verbs_error (*ask)(struct verbs_attempt *a, const void *msg, size_t len);
 	enum verbs_error (*answer)(struct verbs_attempt *a, const void *msg, size_t len);
-	/* Offer: turns the dialler away and goes on offering. */
-	void (*refuse)(struct verbs_attempt *a);
+	/* Offer: turns the dialler away, `full` for want of room, and goes on offering. */
+	void (*refuse)(struct verbs_attempt *a, bool full);
 	/* Ends an attempt. A link that was met and is up lives on; any other goes with it. */
 	void (*end)(struct verbs_attempt *a);
 

@@ -164,10 +164,19 @@ static enum verbs_step asked(struct verbs_attempt *a, struct rdma_cm_id *id, boo
 	return VERBS_ASKED;
 }
 
+/* What a refusal says that is none for good. */
+static const char full_word[4] = { 'R', 'W', 'V', 'F' };
+
 /* Of a REJECT: 28 is the status that a listener's rdma_reject() gives, anything else says that nobody listens. */
-static enum verbs_error rejected(int status)
+static enum verbs_error rejected(const struct rdma_cm_event *event)
 {
-	return status == 28 ? VERBS_REFUSED : VERBS_NO_LISTENER;
+	const struct rdma_conn_param *said = &event->param.conn;
+
+	if (event->status != 28)
+		return VERBS_NO_LISTENER;
+	return said->private_data && said->private_data_len >= sizeof(full_word) && !memcmp(said->private_data, full_word, sizeof(full_word))
+		       ? VERBS_FULL
+		       : VERBS_REFUSED;
 }
 
 static enum verbs_step take_event(struct verbs_attempt *a, const struct rdma_cm_event *event, bool *unwanted)
@@ -204,7 +213,7 @@ static enum verbs_step take_event(struct verbs_attempt *a, const struct rdma_cm_
 	case RDMA_CM_EVENT_ROUTE_ERROR:
 		return fail(a, VERBS_NO_ROUTE);
 	case RDMA_CM_EVENT_REJECTED:
-		return fail(a, rejected(event->status));
+		return fail(a, rejected(event));
 	case RDMA_CM_EVENT_UNREACHABLE:
 		return fail(a, VERBS_NO_LISTENER);
 	case RDMA_CM_EVENT_CONNECT_ERROR:
@@ -315,14 +324,14 @@ static void drop_link(struct verbs_attempt *a)
 	a->v = NULL;
 }
 
-static void refuse(struct verbs_attempt *a)
+static void refuse(struct verbs_attempt *a, bool full)
 {
 	KEEPS_ERRNO;
 
 	if (!a->id || !a->listener)
 		return;
 	drop_link(a);
-	rdma_reject(a->id, NULL, 0);
+	rdma_reject(a->id, full ? full_word : NULL, full ? sizeof(full_word) : 0);
 	verbs_destroy_id(a->id);
 	a->id = NULL;
 }

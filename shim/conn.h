@@ -195,6 +195,13 @@ struct conn {
 	_Atomic uint64_t idle_pos;	/* ... and how much it had moved by the last one */
 	_Atomic uint8_t idle_aside;	/* it asks for no look before it has moved again */
 	_Atomic uint8_t idle_served;	/* looks at which it was on its way back */
+	_Atomic int64_t linked_at;	/* when the link was made */
+	struct {
+		uint64_t calls, bytes;	/* when the spell began */
+		uint64_t level;		/* by then */
+		int64_t since;		/* the look at which it had moved last; 0: none was made */
+		uint32_t spell;
+	} busy;				/* ceiling.h; of who makes the look */
 	uint8_t parted;			/* `link` is what is left of one that was given up */
 	uint8_t reason_told;
 	_Atomic uint8_t stats_told;	/* conn_stats_mark(), when the statistics were last stored */

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "ringbuf/sys.h"
+#include "shim/clock.h"
 #include "shim/conn.h"
 #include "shim/conn_lock.h"
 #include "shim/conn_end.h"
@@ -51,6 +52,7 @@ void conn_linked(struct conn *c, const uint64_t nonce[2], const uint64_t peer_no
 	/* Before it sends to a far peer a call has more to look at. */
 	if (conn_is_far(c))
 		store_relaxed(&c->tx.alert, 1);
+	store_relaxed(&c->linked_at, now_ns());
 	store_release(&c->linked, 1);
 	log_info("connection %u: linked", c->index);
 	/* An end that was told before there was a segment: the peer must not take the kernel's FIN for a death. */

@@ -15,6 +15,7 @@
 #include "shim/conn_far.h"
 #include "shim/far.h"
 #include "shim/fdtab.h"
+#include "shim/links.h"
 #include "shim/own_fd.h"
 #include "shim/signals.h"
 #include "shim/stepped.h"
@@ -115,6 +116,7 @@ static void close_link(struct use *u)
 	own_fd_close(u->bells[1]);
 	far_leave_engine(u->engine);
 	segment_close(&u->segment);
+	links_give();
 }
 
 void conn_use_fork_child(void)
@@ -170,6 +172,7 @@ static void take_down(struct conn *c)
 		own_fd_close(c->link.rx.bells.bell_fd);
 		own_fd_close(c->link.tx.bells.bell_fd);
 		segment_close(&mine);
+		links_give();
 	}
 	conn_unmap(c);
 }

@@ -92,8 +92,7 @@ void idle_linked(struct conn *c)
 
 /* ---- a look: the connection is held ---- */
 
-/* What a wait that has it in it would do. */
-static void serve(struct conn *c, int fd)
+void idle_serve(struct conn *c, int fd)
 {
 	retreat_serve(c, fd);
 	conn_frames_try(c, fd);
@@ -102,23 +101,30 @@ static void serve(struct conn *c, int fd)
 	conn_refresh_stats(c);
 }
 
-static bool is_coming_back(struct conn *c)
+bool idle_is_coming_back(struct conn *c)
 {
 	return conn_attention(c) || load_relaxed(&c->asked_back) || load_relaxed(&c->returned);
 }
 
-static bool waits_for_program(struct conn *c)
+bool idle_waits_for_program(struct conn *c)
 {
 	return conn_rx_avail(c) || conn_tx_untaken(c) || !renew_could_part(c);
 }
 
-/* True: there is something in it that nobody but its program, or its peer's, can change. Said first, so that who changes it just now sees that. */
+int64_t idle_seen_busy(struct conn *c, int64_t now)
+{
+	int64_t since = load_relaxed(&c->idle_since);
+
+	return since && load_relaxed(&c->idle_pos) == moved_so_far(c) ? since : now;
+}
+
+/* True: idle_waits_for_program(). Said first, so that who changes it just now sees that. */
 static bool leave_alone(struct conn *c, uint64_t pos)
 {
 	store_relaxed(&c->idle_pos, pos);
 	store_relaxed(&c->idle_aside, 1);
 	fence_full();
-	if (waits_for_program(c))
+	if (idle_waits_for_program(c))
 		return true;
 	store_relaxed(&c->idle_aside, 0);
 	return false;
@@ -130,8 +136,8 @@ static int64_t consider(struct conn *c, int fd, int64_t now, unsigned *taken)
 	uint64_t pos = moved_so_far(c);
 	bool moved = pos != load_relaxed(&c->idle_pos) || !load_relaxed(&c->idle_since);
 
-	if (is_coming_back(c)) {
-		serve(c, fd);
+	if (idle_is_coming_back(c)) {
+		idle_serve(c, fd);
 		if (!conn_is_linked(c) || load_relaxed(&c->idle_served) == SERVED_MOST)
 			return NO_DATE;
 		fetch_add(&c->idle_served, 1);
@@ -150,7 +156,7 @@ static int64_t consider(struct conn *c, int fd, int64_t now, unsigned *taken)
 		return now + SHORTEST_NS;
 	++*taken;
 	renew_take_back_for(c, fd, REASON_IDLE);
-	serve(c, fd);
+	idle_serve(c, fd);
 	return conn_is_linked(c) ? now + step_ns() : NO_DATE;
 }
 

@@ -48,6 +48,16 @@ static inline void idle_note(struct conn *c)
 		idle_note_moved(c);
 }
 
+/* ---- For looks that are made for other reasons, the connection held. ---- */
+
+/* It has been asked back, or is on its way; then what a wait that has it in it would do. */
+bool idle_is_coming_back(struct conn *c);
+void idle_serve(struct conn *c, int fd);
+/* There is something in it that nobody but its program, or its peer's, can change. */
+bool idle_waits_for_program(struct conn *c);
+/* It has moved since some look: when it has been seen busy for the last time, as far as it is known. */
+int64_t idle_seen_busy(struct conn *c, int64_t now);
+
 /* A link was made; both lanes locked. */
 void idle_linked(struct conn *c);
 

@@ -9,6 +9,7 @@
 
 #include "ringbuf/barrier.h"
 #include "ringbuf/sys.h"
+#include "shim/ceiling.h"
 #include "shim/conn_use.h"
 #include "shim/epoll.h"
 #include "shim/family.h"
@@ -91,6 +92,7 @@ void inherit_in_child(void)
 	fd_fork_child();
 	nego_fork_child();
 	idle_fork_child();
+	ceiling_fork_child();
 	far_fork_child();
 	epoll_fork_child();
 	family_fork_child();

@@ -12,6 +12,7 @@
 
 #include "ringbuf/atomic.h"
 #include "ringbuf/sys.h"
+#include "shim/ceiling.h"
 #include "shim/clock.h"
 #include "shim/conn_holders.h"
 #include "shim/far.h"
@@ -49,6 +50,9 @@ static const struct patience {
 } patience_holding = { 24, 200000000 }, patience_idle = { 32, 1000000000 };
 
 #define STEP_BYTES UINT64_C(131072)
+
+/* Another connection between hosts takes so long to go back, about; a dial in vain costs more than that. */
+#define ROOM_REMOTE_NS UINT64_C(20000000)
 
 void nego_conn_init(struct nego_part *np)
 {
@@ -199,19 +203,35 @@ static void set_aside(struct conn *c, enum reason why)
 static void due_again(struct conn *c)
 {
 	c->nego.attempts = 0;
+	if (!c->nego.remote) {
+		due_after(c, NEAR_STEPS + MAX_SHIFT);
+		return;
+	}
 	c->nego.due_calls = calls_of(c) + REMOTE_AGAIN_CALLS;
 	c->nego.due_bytes = NEGO_NEVER;
 }
 
+/* The peer runs Ringway: there was a link, or there was no room for one. */
+static bool is_known(struct conn *c)
+{
+	return load_relaxed(&c->switches) || c->nego.known;
+}
+
+/* Why it is on TCP for as long as nothing is found in an attempt. */
+static enum reason silent_reason(struct conn *c)
+{
+	return load_relaxed(&c->switches) ? REASON_RETREAT : c->nego.known ? REASON_CEILING : REASON_PEER_SILENT;
+}
+
 /*
- * Nobody was found by an end of a connection that has been on rings: the peer runs Ringway, and may only be off, asleep or draining. The acceptor, for whom an attempt
+ * Nobody was found by an end of a connection whose peer runs Ringway, and may only be off, asleep or draining, or there was no room. The acceptor, for whom an attempt
  * is one refused connect(), comes by often; the connector, for whom it is a listener and slow calls, seldom, but then for longer than that.
  */
-static void try_again(struct conn *c)
+static void try_again(struct conn *c, enum reason why)
 {
 	struct nego_part *np = &c->nego;
 
-	set_aside(c, REASON_RETREAT);
+	set_aside(c, why == REASON_PEER_SILENT ? silent_reason(c) : why);
 	if (c->role == CONN_ACCEPTED && np->remote) {
 		np->again_ns = coarse_ns() + remote_ns() / DIALS_OF_PATIENCE;
 		due_again(c);
@@ -257,9 +277,9 @@ static bool settle(struct conn *c, enum nego_outcome out, enum reason *why)
 		}
 		break;
 	}
-	if ((out != NEGO_FAILED || *why == REASON_PEER_SILENT) && load_relaxed(&c->switches)) {
+	if ((out != NEGO_FAILED || *why == REASON_PEER_SILENT) && is_known(c)) {
 		nego_remote_over(c, *why);
-		try_again(c);
+		try_again(c, *why);
 		return false;
 	}
 	nego_remote_over(c, *why);
@@ -347,6 +367,19 @@ static void rest_is_over(struct conn *c)
 	c->nego.due_bytes = options.after.bytes ? bytes_of(c) + options.after.bytes : NEGO_NEVER;
 }
 
+/* There was no room for a link. If some comes, the next step may be a near one. */
+static void make_room(struct conn *c, enum reason why)
+{
+	struct nego_part *np = &c->nego;
+
+	if (!ceiling_make_room(c, why, now_ns()))
+		return;
+	np->again_ns = np->remote && c->role == CONN_ACCEPTED ? coarse_ns() + ROOM_REMOTE_NS : 0;
+	if (np->phase == NEGO_IDLE)
+		np->attempts = 0;
+	due_after(c, 0);
+}
+
 /* An attempt has come to its end; if that was a link of which both lanes are back, it has no use any more. */
 static void give_up_link(struct conn *c, int fd)
 {
@@ -386,9 +419,9 @@ static void give_up_link(struct conn *c, int fd)
 
 void nego_poke(struct conn *c, int fd)
 {
-	enum reason why = load_relaxed(&c->switches) ? REASON_RETREAT : REASON_PEER_SILENT;
+	enum reason why = silent_reason(c), short_of;
 	struct nego_part *np = &c->nego;
-	bool pin, caged = sandbox_why() != REASON_NONE;
+	bool pin, peer_short, caged = sandbox_why() != REASON_NONE;
 
 	if (np->phase >= NEGO_AGREED) {
 		give_up_link(c, fd);
@@ -464,11 +497,19 @@ void nego_poke(struct conn *c, int fd)
 		count_time(np);
 	if (!np->attempts++)
 		np->first_ns = coarse_ns();
+	np->short_of = REASON_NONE;
+	np->peer_short = false;
 	pin = settle(c, step(c, fd, &why), &why);
+	short_of = np->short_of;
+	peer_short = np->peer_short;
 	/* Between two dials there is nothing to sleep on: a server of plain clients keeps its plain calls. */
 	if (np->phase == NEGO_OFFERED || np->phase == NEGO_DIALLED)
 		conn_seek(c);
 	conn_unlock_both(c);
+	if (unlikely(short_of != REASON_NONE))
+		make_room(c, short_of);
+	if (unlikely(peer_short))
+		ceiling_help(now_ns());
 	if (pin) {
 		log_debug("conn %u: stays on TCP: %s", c->index, reason_word(why));
 		conn_pin(c, why);

@@ -46,6 +46,16 @@ static int hello_send(struct conn *c, struct nego_row *row, const struct nego_tu
 	return nego_link_send(row->link, wire, sizeof(wire), segment_fd);
 }
 
+/* There is no room for a link here: the peer is told that somebody comes by again, and that it is not alone. */
+static enum nego_outcome put_off(int link)
+{
+	uint8_t wire[NEGO_WAIT_SIZE];
+
+	nego_wait_encode(wire);
+	nego_link_send(link, wire, sizeof(wire), -1);
+	return NEGO_LATER;
+}
+
 /* Somebody listens, and owns the peer's socket: make what the link needs, all of it, before a word is said. */
 static enum nego_outcome introduce(struct conn *c, int fd, struct nego_row *row, const struct nego_tuple *t, enum reason *why)
 {
@@ -53,9 +63,13 @@ static enum nego_outcome introduce(struct conn *c, int fd, struct nego_row *row,
 
 	if (rc)
 		return rc == -EAGAIN ? NEGO_SOON : NEGO_FAILED;
-	rc = nego_row_create(c, row, options.ring_bytes, &segment_fd, why);
+	rc = nego_row_count(row, why);
+	if (!rc)
+		rc = nego_row_create(c, row, options.ring_bytes, &segment_fd, why);
+	if (rc == -EAGAIN)
+		return NEGO_SOON;
 	if (rc)
-		return rc == -EAGAIN ? NEGO_SOON : NEGO_FAILED;
+		return nego_is_short(c, rc, *why) ? put_off(row->link) : NEGO_FAILED;
 	rc = hello_send(c, row, t, segment_fd);
 	/* A listener that has gone meanwhile is dialled again. */
 	if (rc == -EPIPE || rc == -ECONNRESET || rc == -ECONNREFUSED)
@@ -75,7 +89,7 @@ static enum nego_outcome dial(struct conn *c, int fd, const struct nego_tuple *t
 	struct nego_row *row;
 	enum nego_outcome out;
 	uint32_t uid;
-	int link, rc;
+	int link, rc, few;
 
 	/* Once, to learn whether the peer is on this host at all; and again below, where the answer must be fresh. */
 	if (c->nego.attempts == 1) {
@@ -88,20 +102,28 @@ static enum nego_outcome dial(struct conn *c, int fd, const struct nego_tuple *t
 		return NEGO_LATER;
 	}
 	/* Before the peer is troubled: a dial that cannot be followed by a word counts against us there. */
-	rc = nego_row_room(c, why);
-	if (rc)
-		return rc == -EAGAIN ? NEGO_LATER : NEGO_FAILED;
+	few = nego_row_room(c, why);
+	if (few == -EAGAIN)
+		return NEGO_LATER;
+	if (few && !nego_others_have_links())
+		return NEGO_FAILED;
 	link = link_dial(t);
 	if (link == -ECONNREFUSED || link == -EAGAIN)
 		return NEGO_LATER;
 	if (link < 0) {
 		*why = nego_reason_of(link, REASON_NO_RENDEZVOUS);
-		return NEGO_FAILED;
+		return nego_is_short(c, link, *why) ? NEGO_LATER : NEGO_FAILED;
 	}
 	rc = nego_find_peer(c, t, &uid, why);
 	if (!rc && !nego_peer_is(link, uid)) {
 		*why = REASON_PEER_UID;
 		rc = -EACCES;
+	}
+	if (!rc && few) {
+		*why = REASON_NO_FDS;
+		out = nego_is_short(c, few, *why) ? put_off(link) : NEGO_LATER;
+		sys_close(link);
+		return out;
 	}
 	if (!rc && ++c->nego.dials > MAX_DIALS) {
 		*why = REASON_PEER_REFUSED;
@@ -154,6 +176,11 @@ static enum nego_outcome hear_verdict(struct conn *c, struct nego_row *row, enum
 		}
 		nego_row_link(c, row, &v.self);
 		return NEGO_LINKED;
+	case NEGO_FULL:
+		*why = REASON_CEILING;
+		nego_has_met(c);
+		c->nego.peer_short = true;
+		return redial(c);
 	case NEGO_NOT_NOW:
 		return redial(c);
 	default:

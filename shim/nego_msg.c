@@ -11,7 +11,7 @@
 
 #include "shim/le.h"
 
-enum { TYPE_HELLO = 1, TYPE_VERDICT = 2 };
+enum { TYPE_HELLO = 1, TYPE_VERDICT = 2, TYPE_WAIT = 3 };
 
 enum { OFF_MAGIC = 0, OFF_VERSION = 4, OFF_TYPE = 6, OFF_LENGTH = 8, OFF_RESERVED = 12 };
 
@@ -150,6 +150,16 @@ int nego_verdict_decode(struct nego_verdict_msg *v, const uint8_t *in, size_t le
 		return -EPROTO;
 	v->verdict = (enum nego_verdict)code;
 	return 0;
+}
+
+void nego_wait_encode(uint8_t out[NEGO_WAIT_SIZE])
+{
+	put_head(out, TYPE_WAIT, NEGO_WAIT_SIZE);
+}
+
+bool nego_is_wait(const uint8_t *in, size_t len)
+{
+	return head_is(in, len, TYPE_WAIT, NEGO_WAIT_SIZE);
 }
 
 /* Splits an address into ours: family 4 for IPv4 and for IPv4-mapped IPv6. Returns the family or 0. */

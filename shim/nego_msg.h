@@ -3,7 +3,7 @@
 #define RINGWAY_NEGO_MSG_H
 
 /*
- * The two messages of the rendezvous and the name of the offer (PROTOCOL.md sections 2.3 and 3): to bytes and from bytes.
+ * The messages of the rendezvous and the name of the offer (PROTOCOL.md sections 2.3 and 3): to bytes and from bytes.
  * No socket is touched here, so that everything that parses a stranger's bytes can be tested and fuzzed by itself.
  */
 
@@ -16,6 +16,7 @@
 #define NEGO_VERSION 1
 #define NEGO_HELLO_SIZE 144
 #define NEGO_VERDICT_SIZE 80
+#define NEGO_WAIT_SIZE 16
 #define NEGO_NAME_MAX 96
 
 /* A connection by its two addresses, the same at both ends: IPv4-mapped addresses are family 4, scope ids are gone. */
@@ -33,6 +34,7 @@ enum nego_verdict {
 	NEGO_COUNTS = 2,
 	NEGO_RESOURCES = 3,
 	NEGO_NOT_NOW = 4,
+	NEGO_FULL = 5,
 	NEGO_NR_VERDICTS
 };
 
@@ -68,9 +70,12 @@ size_t nego_name(char *name, const struct nego_tuple *t);
 
 void nego_hello_encode(uint8_t out[NEGO_HELLO_SIZE], const struct nego_hello *h);
 void nego_verdict_encode(uint8_t out[NEGO_VERDICT_SIZE], const struct nego_verdict_msg *v);
+/* In the place of HELLO, from an acceptor without room for a link. */
+void nego_wait_encode(uint8_t out[NEGO_WAIT_SIZE]);
 
 /* 0, or -EPROTO for bytes that are not exactly such a message. `len` is what the packet had, which may be more than fits. */
 int nego_hello_decode(struct nego_hello *h, const uint8_t *in, size_t len);
 int nego_verdict_decode(struct nego_verdict_msg *v, const uint8_t *in, size_t len);
+bool nego_is_wait(const uint8_t *in, size_t len);
 
 #endif

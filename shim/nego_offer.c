@@ -47,7 +47,7 @@ static enum nego_outcome offer_make(struct conn *c, const struct nego_tuple *t, 
 	}
 	row = nego_row_claim(c, &out, why);
 	if (!row)
-		return out;
+		return out == NEGO_FAILED && nego_is_short(c, -EMFILE, *why) ? NEGO_LATER : out;
 	rc = nego_hide(listener_make(t), &row->listener);
 	if (rc >= 0) {
 		c->nego.phase = NEGO_OFFERED;
@@ -94,21 +94,33 @@ static enum nego_outcome hello_take(struct conn *c, int fd, struct nego_row *row
 		answer(link, rc == -EAGAIN ? NEGO_NOT_NOW : NEGO_COUNTS);
 		return rc == -EAGAIN ? NEGO_SOON : NEGO_FAILED;
 	}
-	rc = nego_row_attach(c, row, (uint32_t)h->ring_bytes, segment_fd, why);
+	rc = nego_row_count(row, why);
+	if (!rc)
+		rc = nego_row_attach(c, row, (uint32_t)h->ring_bytes, segment_fd, why);
+	if (rc == -EAGAIN) {
+		nego_row_uncount(row);
+		answer(link, NEGO_NOT_NOW);
+		return NEGO_SOON;
+	}
 	if (rc == -EPROTO) {
+		nego_row_uncount(row);
 		answer(link, NEGO_MALFORMED);
 		row->strangers++;
 		return NEGO_LATER;
 	}
 	if (rc) {
-		answer(link, rc == -EAGAIN ? NEGO_NOT_NOW : NEGO_RESOURCES);
-		return rc == -EAGAIN ? NEGO_SOON : NEGO_FAILED;
+		bool full = nego_is_short(c, rc, *why);
+
+		nego_row_uncount(row);
+		answer(link, full ? NEGO_FULL : NEGO_RESOURCES);
+		return full ? NEGO_LATER : NEGO_FAILED;
 	}
 	nego_row_self(c, row, &v.self);
 	nego_verdict_encode(wire, &v);
 	if (nego_link_send(link, wire, sizeof(wire), -1)) {
 		/* It has gone: as if it had not come. */
 		nego_row_unequip(c, row);
+		nego_row_uncount(row);
 		row->strangers++;
 		return NEGO_LATER;
 	}
@@ -129,9 +141,16 @@ static enum nego_outcome hear(struct conn *c, int fd, struct nego_row *row, int 
 	if (*silent)
 		return NEGO_SOON;
 	if (n == -EMFILE) {
-		*why = REASON_NO_FDS;
-		answer(link, NEGO_RESOURCES);
-		return NEGO_FAILED;
+		bool full = nego_is_short(c, n, *why = REASON_NO_FDS);
+
+		answer(link, full ? NEGO_FULL : NEGO_RESOURCES);
+		return full ? NEGO_LATER : NEGO_FAILED;
+	}
+	if (n > 0 && segment_fd < 0 && nego_is_wait(wire, (size_t)n)) {
+		*why = REASON_CEILING;
+		nego_has_met(c);
+		c->nego.peer_short = true;
+		return NEGO_LATER;
 	}
 	if (n <= 0 || segment_fd < 0 || nego_hello_decode(&h, wire, (size_t)n) || !hello_fits(c, &h, t)) {
 		row->strangers++;

@@ -154,6 +154,7 @@ static enum reason reason_of(enum verbs_error e)
 	case VERBS_NO_LISTENER:
 		return REASON_PEER_SILENT;
 	case VERBS_REFUSED:
+	case VERBS_FULL:
 		return REASON_PEER_REFUSED;
 	default:
 		return REASON_NO_QUEUES;
@@ -214,7 +215,7 @@ static int equip(struct conn *c, struct nego_row *row, uint32_t ring_bytes, enum
 	self = (struct nego_remote_self){
 		.ring_address = own.ring_address,
 		.ring_key = own.ring_key,
-		.ring_bytes = ring_bytes,
+		.ring_bytes = row->waits ? 0 : ring_bytes,
 		.read_bytes = load_relaxed(&c->rx.tcp_bytes),
 		.epoch = load_relaxed(&c->switches),
 	};
@@ -294,7 +295,7 @@ static enum nego_outcome begin(struct conn *c, enum reason *why)
 		return NEGO_FAILED;
 	row = nego_row_claim(c, &out, why);
 	if (!row)
-		return out;
+		return out == NEGO_FAILED && nego_is_short(c, -EMFILE, *why) ? NEGO_LATER : out;
 	plain_address(&local, &c->local);
 	plain_address(&peer, &c->peer);
 	e = offers ? far_engine->offer(&row->attempt, &local.any) : far_engine->dial(&row->attempt, &local.any, &peer.any);
@@ -314,16 +315,17 @@ static enum nego_outcome begin(struct conn *c, enum reason *why)
 /* ---- the connector ------------------------------------------------------------------------------------------------- */
 
 /* The dialler is turned away, the offer stands. */
-static void refuse(struct conn *c, struct nego_row *row)
+static void refuse(struct conn *c, struct nego_row *row, bool full)
 {
 	unequip(c, row);
-	far_engine->refuse(row->attempt);
+	nego_row_uncount(row);
+	far_engine->refuse(row->attempt, full);
 	nego_link_blank(c);
 }
 
 static enum nego_outcome refuse_stranger(struct conn *c, struct nego_row *row, enum reason *why)
 {
-	refuse(c, row);
+	refuse(c, row, false);
 	*why = REASON_BAD_HELLO;
 	return ++row->strangers < MAX_STRANGERS ? NEGO_LATER : NEGO_FAILED;
 }
@@ -337,6 +339,13 @@ static enum nego_outcome judge(struct conn *c, int fd, struct nego_row *row, con
 	plain_address(&peer, &c->peer);
 	if (!far_engine->asked_by(row->attempt, &peer.any) || !hear(c, row, t))
 		return refuse_stranger(c, row, why);
+	if (!row->peer.ring_bytes) {
+		refuse(c, row, false);
+		*why = REASON_CEILING;
+		nego_has_met(c);
+		c->nego.peer_short = true;
+		return NEGO_LATER;
+	}
 	rc = nego_counts(c, fd, why);
 	row->undecided = rc == -EAGAIN;
 	if (row->undecided)
@@ -346,13 +355,17 @@ static enum nego_outcome judge(struct conn *c, int fd, struct nego_row *row, con
 		rc = -EFBIG;
 	}
 	if (!rc)
+		rc = nego_row_count(row, why);
+	if (!rc)
 		rc = equip(c, row, row->peer.ring_bytes, LANE_OF_ATTACHER, t, wire, why);
 	/* The dialler shows its nonce, and nobody may answer with it. */
 	if (!rc && !memcmp(row->nonce, row->peer.nonce, sizeof(row->nonce)))
 		return refuse_stranger(c, row, why);
 	if (rc) {
-		refuse(c, row);
-		return rc == -EAGAIN ? NEGO_SOON : NEGO_FAILED;
+		bool full = nego_is_short(c, rc, *why);
+
+		refuse(c, row, full);
+		return full ? NEGO_LATER : rc == -EAGAIN ? NEGO_SOON : NEGO_FAILED;
 	}
 	meet(row);
 	if (far_engine->answer(row->attempt, wire, sizeof(wire)))
@@ -396,14 +409,17 @@ static enum nego_outcome ask(struct conn *c, int fd, struct nego_row *row, const
 	row->undecided = rc == -EAGAIN;
 	if (row->undecided)
 		return NEGO_SOON;
-	if (!rc)
-		rc = equip(c, row, options.ring_bytes, LANE_OF_CREATOR, t, wire, why);
+	if (rc)
+		return NEGO_FAILED;
+	/* Who offers is told, and hears of a ring of no size. */
+	row->waits = nego_row_count(row, why) != 0;
+	rc = equip(c, row, row->waits ? RING_BYTES_MIN : options.ring_bytes, LANE_OF_CREATOR, t, wire, why);
 	if (rc == -EAGAIN) {
 		once_more(c);
 		return NEGO_SOON;
 	}
 	if (rc)
-		return NEGO_FAILED;
+		return nego_is_short(c, rc, *why) ? once_more(c) : NEGO_FAILED;
 	e = far_engine->ask(row->attempt, wire, sizeof(wire));
 	if (!e)
 		return NEGO_LATER;
@@ -418,10 +434,18 @@ static enum nego_outcome dial_failed(struct conn *c, struct nego_row *row, enum 
 	*why = reason_of(e);
 	/* A peer that is known comes by again, and then for long enough. */
 	if (e == VERBS_NO_LISTENER)
-		return load_relaxed(&c->switches) ? NEGO_FAILED : once_more(c);
-	if (e != VERBS_REFUSED)
+		return load_relaxed(&c->switches) || c->nego.known ? NEGO_FAILED : once_more(c);
+	if (e != VERBS_REFUSED && e != VERBS_FULL)
 		return NEGO_FAILED;
 	note_answer(c, true);
+	if (e == VERBS_FULL || row->waits) {
+		*why = REASON_CEILING;
+		nego_has_met(c);
+		c->nego.peer_short = e == VERBS_FULL;
+		if (row->waits)
+			c->nego.short_of = REASON_CEILING;
+		return once_more(c);
+	}
 	return ++c->nego.dials > MAX_DIALS ? NEGO_FAILED : once_more(c);
 }
 

@@ -49,7 +49,7 @@ void nego_remote_encode(uint8_t out[NEGO_REMOTE_SIZE], const struct nego_tuple *
 	memset(out, 0, NEGO_REMOTE_SIZE);
 	put_le(out + OFF_MAGIC, REMOTE_MAGIC, 4);
 	put_le(out + OFF_VERSION, REMOTE_VERSION, 2);
-	out[OFF_RING] = (uint8_t)__builtin_ctz(self->ring_bytes);
+	out[OFF_RING] = self->ring_bytes ? (uint8_t)__builtin_ctz(self->ring_bytes) : 0;
 	out[OFF_FAMILY] = (uint8_t)t->family;
 	put_le(out + OFF_NONCE, self->nonce[0], 8);
 	put_le(out + OFF_NONCE + 8, self->nonce[1], 8);
@@ -69,9 +69,9 @@ int nego_remote_decode(struct nego_remote_self *self, const struct nego_tuple *t
 	    in[OFF_FAMILY] != t->family || get_le(in + OFF_PORT, 2) != t->acceptor_port ||
 	    get_le(in + OFF_RECEIVES, 2) != REMOTE_RECEIVES)
 		return -EPROTO;
-	if (in[OFF_RING] >= 32 || UINT32_C(1) << in[OFF_RING] < RING_BYTES_MIN || UINT32_C(1) << in[OFF_RING] > RING_BYTES_MAX)
+	if (in[OFF_RING] && (in[OFF_RING] >= 32 || UINT32_C(1) << in[OFF_RING] < RING_BYTES_MIN || UINT32_C(1) << in[OFF_RING] > RING_BYTES_MAX))
 		return -EPROTO;
-	self->ring_bytes = UINT32_C(1) << in[OFF_RING];
+	self->ring_bytes = in[OFF_RING] ? UINT32_C(1) << in[OFF_RING] : 0;
 	self->nonce[0] = get_le(in + OFF_NONCE, 8);
 	self->nonce[1] = get_le(in + OFF_NONCE + 8, 8);
 	self->ring_address = get_le(in + OFF_ADDRESS, 8);

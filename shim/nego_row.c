@@ -8,8 +8,11 @@
 
 #include "ringbuf/atomic.h"
 #include "ringbuf/sys.h"
+#include "shim/clock.h"
 #include "shim/diag.h"
+#include "shim/links.h"
 #include "shim/nego_remote.h"
+#include "shim/options.h"
 #include "shim/own_fd.h"
 #include "shim/ready.h"
 
@@ -19,8 +22,13 @@
 static struct nego_row rows[NEGO_ROWS];
 static _Atomic uint32_t rows_end;	/* no row at or beyond it was ever taken */
 static _Atomic uint32_t nr_under_way[CONN_ACCEPTED + 1];	/* rows in use, by role */
+static _Atomic uint32_t nr_counted;	/* ... that have a place for a link */
 
 enum { FDS_OF_LINK = 2, FDS_OF_ATTEMPT = 1 + FDS_OF_LINK };
+
+/* Between two dials, while there is no room. */
+#define ROOM_AGAIN_NS UINT64_C(10000000)
+#define REMOTE_AGAINS 16	/* ... to another host, of its patience */
 
 static void row_blank(struct nego_row *row)
 {
@@ -32,9 +40,11 @@ static void row_blank(struct nego_row *row)
 	row->next_silent = 0;
 	row->strangers = 0;
 	row->adopted = false;
+	row->counted = false;
 	row->attempt = NULL;
 	row->attempt_fd = -1;
 	row->undecided = false;
+	row->waits = false;
 	row->data_bell = -1;
 	row->room_bell = -1;
 	row->segment = (struct segment){ 0 };
@@ -53,6 +63,54 @@ int nego_row_room(const struct conn *c, enum reason *why)
 		return 0;
 	*why = REASON_NO_FDS;
 	return offers + dials ? -EAGAIN : -EMFILE;
+}
+
+int nego_row_count(struct nego_row *row, enum reason *why)
+{
+	if (row->counted)
+		return 0;
+	row->counted = links_take();
+	if (row->counted) {
+		fetch_add(&nr_counted, 1);
+		return 0;
+	}
+	*why = REASON_CEILING;
+	return -EDQUOT;
+}
+
+void nego_row_uncount(struct nego_row *row)
+{
+	if (!row->counted)
+		return;
+	row->counted = false;
+	fetch_sub(&nr_counted, 1);
+	links_give();
+}
+
+void nego_has_met(struct conn *c)
+{
+	c->nego.known = true;
+	c->nego.dials = 0;
+	if (c->role != CONN_ACCEPTED)
+		return;
+	c->nego.again_ns = coarse_ns() + (c->nego.remote ? options.patience_ms * UINT64_C(1000000) / REMOTE_AGAINS : ROOM_AGAIN_NS);
+}
+
+bool nego_others_have_links(void)
+{
+	return links_nr() > load_relaxed(&nr_counted);
+}
+
+bool nego_is_short(struct conn *c, int err, enum reason why)
+{
+	bool never = err == -EFBIG || err == -EAGAIN;
+	bool of_room = why == REASON_CEILING || why == REASON_NO_FDS || why == REASON_NO_MEMORY || why == REASON_MEMLOCK;
+
+	if (!of_room || never || (why != REASON_CEILING && !nego_others_have_links()))
+		return false;
+	c->nego.short_of = (uint8_t)why;
+	nego_has_met(c);
+	return true;
 }
 
 struct nego_row *nego_row_take(struct conn *c)
@@ -113,6 +171,7 @@ static void row_close_sockets(struct conn *c, struct nego_row *row)
 static void row_release(struct conn *c, struct nego_row *row)
 {
 	row_close_sockets(c, row);
+	nego_row_uncount(row);
 	c->nego.slot = 0;
 	fetch_sub(&nr_under_way[c->role], 1);
 	store_release(&row->owner, 0); /* pairs with nego_row_take() */
@@ -131,6 +190,9 @@ void nego_row_drop(struct conn *c)
 
 void nego_row_done(struct conn *c, struct nego_row *row)
 {
+	if (row->counted)
+		fetch_sub(&nr_counted, 1);
+	row->counted = false;
 	row_release(c, row);
 }
 
@@ -153,6 +215,7 @@ void nego_row_forget_all(void)
 		own_fd_close(row->data_bell);
 		own_fd_close(row->room_bell);
 		segment_close(&row->segment);
+		nego_row_uncount(row);
 		store_relaxed(&row->owner, 0);
 	}
 	store_relaxed(&nr_under_way[CONN_CONNECTED], 0);
@@ -338,7 +401,7 @@ void nego_row_link(struct conn *c, struct nego_row *row, const struct nego_self 
 
 	shm_meet(&c->link, &theirs);
 	conn_linked(c, row->nonce, peer->nonce);
-	row_release(c, row);
+	nego_row_done(c, row);
 }
 
 /*

@@ -38,9 +38,11 @@ struct nego_row {
 	uint64_t nonce[2];
 	struct link_bells own;
 	bool adopted;		/* ready_adopt() was called for it */
+	bool counted;		/* links_take() was: the link takes that over */
 	/* Between hosts (nego_remote.c) all but the bells is the engine's. */
 	struct verbs_attempt *attempt;
 	int attempt_fd;	/* its descriptor: what sleepers look at without a lock */
+	bool waits;	/* the dial only says that there is no room here */
 	bool undecided;	/* the peer is found, or waits for an answer, and the byte counts move */
 	struct nego_remote_self peer;	/* what the other end has said */
 };
@@ -59,6 +61,24 @@ enum nego_outcome {
  * is under way, and there are none left. With the reason in *why.
  */
 int nego_row_room(const struct conn *c, enum reason *why);
+
+/*
+ * There is to be a link. 0; -EDQUOT with the reason in *why: RINGWAY_MAX are there. Given back with the row.
+ */
+int nego_row_count(struct nego_row *row, enum reason *why);
+void nego_row_uncount(struct nego_row *row);
+
+/*
+ * Would what a link failed for (-errno, *why) be there if another connection went back? Then that is noted, and that both ends know each other: true, and the step comes to
+ * NEGO_LATER.
+ */
+bool nego_is_short(struct conn *c, int err, enum reason why);
+/* Are there any that could? */
+bool nego_others_have_links(void);
+
+/* The peer runs Ringway, and one of the two has no room: they are not done with each other, and the acceptor dials again in a while. */
+void nego_has_met(struct conn *c);
+
 /* NULL if all rows are in use. */
 struct nego_row *nego_row_take(struct conn *c);
 /* Both at once; where it is NULL the step comes to *out. */

@@ -38,7 +38,10 @@ struct nego_part {
 	uint32_t unproven;	/* pokes at which nothing said that the program waits for the connection through us */
 	uint32_t again;		/* attempts that a connection has made in vain since it came back from its last ring */
 	uint32_t rests;		/* its link was given up, and nothing has moved since */
-	uint64_t again_ns;	/* ... an acceptor on another host dials then, and not before */
+	uint64_t again_ns;	/* an acceptor dials then, and not before, though there was nobody on another host, or no room */
+	uint8_t known;		/* the peer runs Ringway, and one of the two had no room for a link when they met */
+	uint8_t short_of;	/* enum reason: this end, in the step that is under way */
+	uint8_t peer_short;	/* the peer has said so in it */
 	uint8_t lost;		/* links between hosts that have died under it */
 	uint32_t dry;		/* calls on TCP in a row that found nothing to take, or no room, while the program spins */
 };

@@ -162,6 +162,16 @@ static bool parse_idle(const char *value, int64_t *out)
 	return true;
 }
 
+static bool parse_max(const char *value, uint32_t *out)
+{
+	uint64_t number;
+
+	if (!parse_number(&value, UINT32_MAX, &number) || *value)
+		return false;
+	*out = (uint32_t)number;
+	return true;
+}
+
 static bool parse_log_level(const char *value, enum log_level *out)
 {
 	static const char *const names[] = { "off", "error", "warn", "info", "debug" };

@@ -30,6 +30,7 @@ extern struct options {
 	unsigned int patience_ms;
 	int64_t spin_us;     /* or OPTION_SPIN_AUTO */
 	int64_t idle_ns; /* 0: never */
+	uint32_t max_links; /* 0: any number */
 	const char *rules_path;
 	enum log_level log_level;
 	const char *log_path;

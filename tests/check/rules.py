@@ -14,7 +14,7 @@ LONGEST = 600
 # here belongs to "moves".
 LAYERS = (
     ('floor', ('text', 'options', 'log', 'own_fd', 'clock', 'real', 'signals', 'fdtab', 'unseen', 'frame', 'le', 'family', 'circle', 'handler', 'lane_lock', 'nego_msg',
-               'nego_state', 'diag', 'calls_check', 'unwound', 'stepped')),
+               'nego_state', 'diag', 'calls_check', 'unwound', 'stepped', 'links')),
     ('records', ('conn', 'far', 'guard', 'summary', 'stats_slots')),
     ('moves', ('nego', 'switch', 'wait', 'ready', 'epoll', 'inherit', 'init')),
     ('wrappers', ('io_calls', 'msg_calls', 'sock_calls', 'sockopt_calls', 'fd_calls', 'proc_calls', 'exec_calls', 'stdio_calls',

@@ -26,6 +26,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		nego_verdict_encode(again, &verdict);
 		fuzz_check(!memcmp(again, data, size));
 	}
+	if (nego_is_wait(data, size)) {
+		fuzz_check(size == NEGO_WAIT_SIZE);
+		nego_wait_encode(again);
+		fuzz_check(!memcmp(again, data, size));
+	}
 	return 0;
 }
 
@@ -40,7 +45,11 @@ size_t fuzz_seed(unsigned int nr, uint8_t out[FUZZ_INPUT_MAX])
 		nego_hello_encode(out, &hello);
 		return NEGO_HELLO_SIZE;
 	}
-	if (nr - 2 >= NEGO_NR_VERDICTS)
+	if (nr - 2 == NEGO_NR_VERDICTS) {
+		nego_wait_encode(out);
+		return NEGO_WAIT_SIZE;
+	}
+	if (nr - 2 > NEGO_NR_VERDICTS)
 		return 0;
 	nego_verdict_encode(out, &verdict);
 	return NEGO_VERDICT_SIZE;

@@ -129,6 +129,22 @@ MODELS = {
             "FIRST_SEGMENT": (["-DMAY_GIVE_UP", "-DMAY_REFUSE"], "a later dial goes on with the first one's segment"),
         },
     },
+    "ceiling": {
+        "scenes": {
+            "one": ([], "a busy connection between two processes that each have a quiet link in its place"),
+            "two": (["-DTWO"], "two busy ones, accepted by one process each, where there is room for one"),
+        },
+        "mutations": {
+            "FREE_WHEN_DECIDED": ([], "the place of a link that goes back is free before it is down"),
+            "COUNTS_LATE": (["-DTWO"], "an acceptor takes its place when it has its answer"),
+            "HOLDS_ITS_PLACE": (["-DTWO"], "an acceptor whose peer is full keeps its place meanwhile"),
+            "KEEPS_ITS_PLACE": ([], "an acceptor that stops an attempt keeps its place"),
+            "CONNECTOR_KEEPS": ([], "a connector whose acceptor has gone meanwhile keeps its place"),
+            "NO_HELP": ([], "a process that hears that its peer is full does not look at its own ends"),
+            "FULL_IS_FINAL": ([], "an acceptor without room stays on TCP"),
+            "WAIT_IS_FINAL": ([], "a connector whose acceptor has no room stays on TCP"),
+        },
+    },
     "verbs": {
         "scenes": {
             "held": ([], "a sender that holds bytes behind a closed gate and never calls again"),

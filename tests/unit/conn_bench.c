@@ -10,6 +10,7 @@
 
 #include "ringbuf/shm.h"
 #include "shim/fdtab.h"
+#include "shim/links.h"
 #include "shim/nego.h"
 #include "shim/options.h"
 #include "shim/own_fd.h"
@@ -200,6 +201,7 @@ void bench_agree(struct bench *b)
 	static const uint64_t nonce_a[2] = { 0x1111, 0x2222 }, nonce_b[2] = { 0x3333, 0x4444 };
 
 	assert_int_equal(conn_trylock_both(b->a), 0);
+	assert_true(links_take() && links_take());
 	conn_linked(b->a, nonce_a, nonce_b);
 	conn_unlock_both(b->a);
 	assert_int_equal(conn_trylock_both(b->b), 0);

@@ -11,9 +11,11 @@
 
 #include "ringbuf/atomic.h"
 #include "ringbuf/sys.h"
+#include "shim/ceiling.h"
 #include "shim/conn_holders.h"
 #include "shim/far.h"
 #include "shim/fdtab.h"
+#include "shim/links.h"
 #include "shim/own_fd.h"
 #include "shim/ready.h"
 #include "shim/renew.h"
@@ -157,6 +159,23 @@ void renew_serve(struct conn *c, int fd)
 {
 }
 
+bool ceiling_make_room(struct conn *c, enum reason why, int64_t now)
+{
+	(void)c;
+	(void)now;
+	assert_false(seen.locked);
+	seen.room_asked++;
+	seen.lacks = why;
+	return seen.room_comes;
+}
+
+void ceiling_help(int64_t now)
+{
+	(void)now;
+	assert_false(seen.locked);
+	seen.helped++;
+}
+
 bool conn_pin(struct conn *c, enum reason why)
 {
 	assert_false(seen.locked);
@@ -261,6 +280,7 @@ static void end_close(struct conn *c)
 	own_fd_close(c->link.rx.bells.bell_fd);
 	own_fd_close(c->link.tx.bells.bell_fd);
 	segment_close(&c->link.segment);
+	links_give();
 }
 
 void bench_close(void)

@@ -29,6 +29,9 @@ struct seen {
 	int watched, busy, adopt_rc, hide_rc, hide_after;
 	bool locked, off, waits_to_be_armed;
 	int part;	/* enum renew_part */
+	int lacks;	/* enum reason: what room was asked for, last */
+	int room_asked, helped;
+	bool room_comes;
 	bool few_fds;	/* there is room for `room` hidden ones */
 	int room;
 	void *engine;	/* the verbs engine's table; NULL: there is none */

@@ -113,6 +113,26 @@ static void a_refusal_says_nothing_else(void **state)
 	}
 }
 
+static void a_wait_is_nothing_but_a_head(void **state)
+{
+	struct nego_verdict_msg v;
+	struct nego_hello h;
+	uint8_t wire[NEGO_WAIT_SIZE + 1] = { 0 };
+
+	nego_wait_encode(wire);
+	assert_true(nego_is_wait(wire, NEGO_WAIT_SIZE));
+	assert_int_equal(wire[6], 3);
+	assert_int_equal(nego_hello_decode(&h, wire, NEGO_WAIT_SIZE), -EPROTO);
+	assert_int_equal(nego_verdict_decode(&v, wire, NEGO_WAIT_SIZE), -EPROTO);
+	for (size_t len = 0; len <= sizeof(wire); len++)
+		assert_int_equal(nego_is_wait(wire, len), len == NEGO_WAIT_SIZE);
+	for (size_t i = 0; i < NEGO_WAIT_SIZE; i++) {
+		wire[i] ^= 0x40;
+		assert_false(nego_is_wait(wire, NEGO_WAIT_SIZE));
+		wire[i] ^= 0x40;
+	}
+}
+
 static void refuses_any_other_length(void **state)
 {
 	struct nego_hello hello = sample_hello(), h;
@@ -239,6 +259,7 @@ int main(void)
 		cmocka_unit_test(hello_has_its_fields_where_the_protocol_says),
 		cmocka_unit_test(verdict_survives_the_wire),
 		cmocka_unit_test(a_refusal_says_nothing_else),
+		cmocka_unit_test(a_wait_is_nothing_but_a_head),
 		cmocka_unit_test(refuses_any_other_length),
 		cmocka_unit_test(refuses_a_changed_fixed_byte),
 		cmocka_unit_test(refuses_empty_secrets_and_the_kernel_as_a_bell),

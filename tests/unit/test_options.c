@@ -70,7 +70,7 @@ static void takes_good_values(void **state)
 {
 	static char summary[] = "RINGWAY_SUMMARY=/tmp/summary";
 	char *env[] = { "RINGWAY=1", "RINGWAY_TRANSPORTS=verbs", "RINGWAY_AFTER=3:64K", "RINGWAY_RING=5000", "RINGWAY_SPIN=17",
-			"RINGWAY_LOG=debug", summary, "RINGWAY_IDLE=5.25", "RINGWAY_RULES=/etc/rules", NULL };
+			"RINGWAY_LOG=debug", summary, "RINGWAY_IDLE=5.25", "RINGWAY_MAX=100", "RINGWAY_RULES=/etc/rules", NULL };
 
 	assert_string_equal(complaints(env), "");
 	memset(summary, 'x', sizeof(summary) - 1); /* as a program does that retitles itself */
@@ -83,6 +83,7 @@ static void takes_good_values(void **state)
 	assert_string_equal(options.summary_path, "/tmp/summary");
 	assert_string_equal(options.rules_path, "/etc/rules");
 	assert_int_equal(options.idle_ns, 5250000000);
+	assert_int_equal(options.max_links, 100);
 }
 
 static void none_only_watches(void **state)
@@ -98,7 +99,7 @@ static void quotes_a_bad_value_and_keeps_the_default(void **state)
 		"RINGWAY_AFTER=1:", "RINGWAY_AFTER=x", "RINGWAY_AFTER=4294967296", "RINGWAY_AFTER=1:99999999999999999999",
 		"RINGWAY_AFTER=1 ", "RINGWAY_RING=4095", "RINGWAY_RING=1073741825", "RINGWAY_RING=1025M", "RINGWAY_RING=4G",
 		"RINGWAY_SPIN=1000001", "RINGWAY_SPIN=AUTO", "RINGWAY_LOG=verbose", "RINGWAY_IDLE=soon", "RINGWAY_IDLE=1.", "RINGWAY_IDLE=.5",
-		"RINGWAY_IDLE=-1", "RINGWAY_IDLE=4294967296", "RINGWAY_IDLE=1.0000000001", "RINGWAY_IDLE=1,5",
+		"RINGWAY_IDLE=-1", "RINGWAY_IDLE=4294967296", "RINGWAY_IDLE=1.0000000001", "RINGWAY_IDLE=1,5", "RINGWAY_MAX=many", "RINGWAY_MAX=4294967296", "RINGWAY_MAX=-1",
 	};
 	struct options defaults;
 

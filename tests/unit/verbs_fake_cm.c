@@ -47,7 +47,8 @@ static struct fake_event *push(struct rdma_cm_id *id, enum rdma_cm_event_type ty
 
 static void push_data(struct fake_event *e, const void *data, uint8_t len)
 {
-	memcpy(e->data, data, len);
+	if (len)
+		memcpy(e->data, data, len);
 	e->event.param.conn.private_data = e->data;
 	e->event.param.conn.private_data_len = len;
 }
@@ -191,7 +192,7 @@ int rdma_reject(struct rdma_cm_id *id, const void *data, uint8_t len)
 	struct fake_id *f = (struct fake_id *)id;
 
 	if (f->other)
-		push(&f->other->id, RDMA_CM_EVENT_REJECTED, 28);
+		push_data(push(&f->other->id, RDMA_CM_EVENT_REJECTED, 28), data, len);
 	return 0;
 }
 
