@@ -524,10 +524,17 @@ void conn_take_tx_attention_locked(struct conn *c, int fd);
 
 /*
  * Edges. rx: moves with every arrival in the ring and every end noticed, constant while the lane is on TCP, where the kernel's
- * edges count. tx: moves when room appears (a quarter of the ring) after a send that found none.
+ * edges count. tx: moves when room appears (a quarter of the ring), or the lane is back on TCP, after a send that found none.
  */
 uint64_t conn_rx_edge(struct conn *c);
 uint64_t conn_tx_edge(struct conn *c);
+
+/* A send was told that there is no room; a look, or a lane that has come back to TCP, shows that there is. */
+void conn_note_full(struct conn *c);
+static inline void conn_note_room(struct conn *c)
+{
+	store_relaxed(&c->tx.room_seq, load_relaxed(&c->tx.full_seq));
+}
 
 static inline uint64_t conn_tx_full_seq(const struct conn *c)
 {

@@ -68,8 +68,7 @@ static ssize_t into_ring_locked(struct conn *c, int fd, int in_fd, off_t pos, si
 	if (room < 0)
 		return -EOPNOTSUPP;
 	if (room == 0) {
-		fetch_add(&c->tx.full_seq, 1);
-		ready_changed(c);
+		conn_note_full(c);
 		conn_note_stall(c);
 		return -EAGAIN;
 	}

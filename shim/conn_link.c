@@ -130,16 +130,27 @@ bool conn_tx_untaken(struct conn *c)
 	return conn_is_linked(c) && load_unlocked(&c->link.tx.tail_pos) != conn_tx_taken(c);
 }
 
-static bool writable(struct conn *c)
+void conn_note_full(struct conn *c)
+{
+	fetch_add(&c->tx.full_seq, 1);
+	ready_changed(c);
+}
+
+static bool can_send(struct conn *c)
 {
 	if (load_relaxed(&c->tx.state) == TX_ORPHAN)
 		return true;
 	/* A send leaves the ring, if it is time and no end is being told. */
 	if (conn_far_is_dead(c))
 		return !load_relaxed(&c->tx.fin) && !retreat_far_due(c);
-	if (conn_tx_room(c) < ring_tx_low_water(&c->link.tx, SIZE_MAX))
+	return conn_tx_room(c) >= ring_tx_low_water(&c->link.tx, SIZE_MAX);
+}
+
+static bool writable(struct conn *c)
+{
+	if (!can_send(c))
 		return false;
-	store_relaxed(&c->tx.room_seq, load_relaxed(&c->tx.full_seq));
+	conn_note_room(c);
 	return true;
 }
 

@@ -128,6 +128,8 @@ int conn_ring_check(struct conn *c, int fd)
 		return -EPIPE;
 	if (conn_is_far(c)) {
 		err = conn_far_check(c, fd);
+		if (unlikely(err == -EAGAIN))
+			conn_note_full(c);
 		if (unlikely(err))
 			return err;
 	}
@@ -182,8 +184,7 @@ static ssize_t give(struct conn *c, int fd, const struct iov_walk *w, bool patie
 		n += more;
 	}
 	if ((size_t)n < w->left) {
-		fetch_add(&c->tx.full_seq, 1);
-		ready_changed(c);
+		conn_note_full(c);
 		conn_note_stall(c);
 	}
 	return n;

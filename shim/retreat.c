@@ -222,8 +222,11 @@ int retreat_resend_quietly(struct conn *c, int fd)
 		r = resend_piece(c, fd);
 		lane_move_end(c->link.tx.ctl);
 	}
-	if (r == 0)
+	if (r == 0) {
 		conn_tx_set(c, TX_SEEK);
+		/* The kernel's socket was never full, perhaps, and makes no edge for who found the ring so. */
+		conn_note_room(c);
+	}
 	/* A head that lies: the receiver's bytes are its own loss, but it must not be served with the wrong ones. */
 	return r == -EPROTO ? -ECONNRESET : r;
 }

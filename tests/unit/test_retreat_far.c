@@ -488,6 +488,57 @@ static void who_sleeps_for_room_goes_on(void **state)
 	bench_close_far(&b);
 }
 
+/* Who waits for edges is told of room by us alone: the kernel's socket was never full. */
+static void who_found_a_ring_full_hears_of_room_when_it_is_left(void **state)
+{
+	struct bench b = open_far();
+	struct stream there = a_to_b(&b), back = b_to_a(&b);
+	unsigned patience = options.patience_ms;
+
+	while (stream_send(&there, RING) > 0)
+		;
+	options.patience_ms = 0;
+	assert_int_not_equal(conn_tx_edge(b.a), conn_tx_full_seq(b.a));
+	far_engine->stop(&b.a->link);
+	for (int i = 0; i < 1000 && load_relaxed(&b.a->tx.state) != TX_SEEK; i++) {
+		conn_pump_look(b.b);
+		stream_send(&back, 10);
+		conn_pump_look(b.a);
+		conn_ready(b.a, b.a_fd, POLLIN | POLLOUT, 0);
+	}
+	options.patience_ms = patience;
+	assert_int_equal(load_relaxed(&b.a->tx.state), TX_SEEK);
+	assert_int_equal(conn_tx_edge(b.a), conn_tx_full_seq(b.a));
+	stream_end(&there);
+	stream_end(&back);
+	bench_close_far(&b);
+}
+
+static void who_is_put_off_by_a_dead_link_hears_of_room_too(void **state)
+{
+	struct bench b = open_far();
+	struct stream there = a_to_b(&b), back = b_to_a(&b);
+	unsigned patience = options.patience_ms;
+	uint64_t full;
+
+	options.patience_ms = 1000000;
+	full = conn_tx_full_seq(b.a);
+	far_engine->stop(&b.a->link);
+	conn_pump_look(b.a);
+	/* Its end may be on its way. */
+	store_relaxed(&b.a->tx.gone_hint, 1);
+	assert_int_equal(stream_send(&there, 10), -EAGAIN);
+	assert_int_equal(conn_tx_full_seq(b.a), full + 1);
+	assert_int_equal(conn_tx_edge(b.a), full);
+	options.patience_ms = 0;
+	assert_int_equal(conn_tx_edge(b.a), full + 1);
+	store_relaxed(&b.a->tx.gone_hint, 0);
+	options.patience_ms = patience;
+	stream_end(&there);
+	stream_end(&back);
+	bench_close_far(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -507,6 +558,8 @@ int main(void)
 		cmocka_unit_test(a_peek_sees_across),
 		cmocka_unit_test(who_sleeps_for_bytes_goes_on),
 		cmocka_unit_test(who_sleeps_for_room_goes_on),
+		cmocka_unit_test(who_found_a_ring_full_hears_of_room_when_it_is_left),
+		cmocka_unit_test(who_is_put_off_by_a_dead_link_hears_of_room_too),
 	};
 
 	return cmocka_run_group_tests_name("retreat_far", tests, bench_setup_group, NULL);
