@@ -282,6 +282,15 @@ class Run:
         subprocess.run(['rm', '-rf', self.directory], check=False)
 
 
+def prepare_sanitizer(program):
+    """A sanitized build, started by hand: its runtime has to come before the preload, or it takes what follows a vfork for an error."""
+    said = subprocess.run(['ldd', program], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stdout
+    runtimes = [line.split()[2] for line in said.splitlines() if 'libasan' in line and '=>' in line]
+    if runtimes:
+        os.environ.setdefault('RINGWAY_TEST_ASAN', runtimes[0])
+        os.environ.setdefault('ASAN_OPTIONS', 'verify_asan_link_order=0:detect_stack_use_after_return=0:abort_on_error=1:detect_leaks=0')
+
+
 def seeds_of(text):
     first, _, last = text.partition('-')
     return range(int(first), int(last or first) + 1)
@@ -309,6 +318,7 @@ def main():
     parser.add_argument('--hold', action='store_true', help='keeps a run in which a connection stands still, to be looked at')
     parser.add_argument('--keep', metavar='DIRECTORY', help='logs all, and copies what a failed run has written there')
     options = parser.parse_args()
+    prepare_sanitizer(options.soak)
     for seed in options.seeds:
         run = Run(options, seed)
         try:

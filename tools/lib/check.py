@@ -263,7 +263,7 @@ Phase = collections.namedtuple('Phase', 'name build suites limit multiplier')
 def phases(options):
     gcc, clang = Build('gcc', [], {'CC': 'gcc'}), Build('clang', [], {'CC': 'clang'})
     asan = Build('asan', ['-Db_sanitize=address,undefined', '-Dbuildtype=debugoptimized'], {'CC': 'gcc', **SANITIZER})
-    sanitized = ['unit', 'conformance', 'fault']
+    sanitized = ['unit', 'conformance', 'fault', 'soak']
     if options.quick:
         return [Phase('gcc', gcc, ['unit', 'surface', 'check'], 400, 1)]
     if not options.all:
