@@ -274,12 +274,15 @@ static void set_patience(struct verbs_attempt *a, unsigned ms)
 	a->patience_ms = ms;
 }
 
-/* The device waits 4.096 us * 2^timeout for an acknowledgement, and tries once more each time. */
+/*
+ * The device waits 4.096 us * 2^timeout for an acknowledgement, and tries once more each time. Only powers of two can be had: all together from 7/8 of the
+ * patience to less than twice that, so that of a dead path all is over within two seconds where the patience is one.
+ */
 static void prepare_param(const struct verbs_attempt *a, struct rdma_conn_param *param, const void *msg, size_t len)
 {
 	uint8_t timeout = 8;
 
-	while (timeout < 31 && (UINT64_C(4096) << timeout) * (RETRIES + 1) < a->patience_ms * UINT64_C(1000000))
+	while (timeout < 31 && (UINT64_C(4096) << timeout) * (RETRIES + 1) < a->patience_ms * UINT64_C(875000))
 		timeout++;
 
 	*param = (struct rdma_conn_param){

@@ -1,16 +1,37 @@
 # SPDX-License-Identifier: MIT
 """Two guests under Ringway, and something goes wrong: with the devices or their path the connections go on over TCP, and nothing is lost."""
 import os
+import re
+import sys
 
 import proof
 import traffic
-from guest import check, limit
+from guest import Failed, check, limit
 
 GUESTS, LIMIT = 2, 120
 # Drops what RoCE sends and leaves TCP alone.
-DROP_ROCE, LET_THROUGH = '''tc qdisc add dev rnic0 root handle 1: prio &&
-tc filter add dev rnic0 parent 1: protocol ip u32 match ip protocol 17 0xff match ip dport 4791 0xffff action drop''', 'tc qdisc del dev rnic0 root'
+ROCE = 'protocol ip u32 match ip protocol 17 0xff match ip dport 4791 0xffff'
+DROP_ROCE, LET_THROUGH = f'tc qdisc add dev rnic0 root handle 1: prio && tc filter add dev rnic0 parent 1: {ROCE} action drop', 'tc qdisc del dev rnic0 root'
+DROP_ROCE_THAT_COMES, LET_IN = f'tc qdisc add dev rnic0 ingress && tc filter add dev rnic0 parent ffff: {ROCE} action drop', 'tc qdisc del dev rnic0 ingress'
+# Keeps it until long after everybody has given up.
+HOLD_ROCE = f'''tc qdisc add dev rnic0 root handle 1: prio bands 4 && tc qdisc add dev rnic0 parent 1:4 handle 4: netem limit 20000 delay 8s &&
+tc filter add dev rnic0 parent 1: {ROCE} flowid 1:4'''
 
+# Seconds as the guest has them: beats of a program, which come late where everything does. Says how many there were between the end of the path and
+# the first word of retreat in LOG.
+BEATS = '''
+import subprocess, sys, time
+log, cut = sys.argv[1:]
+subprocess.run(cut, shell=True, check=True)
+print("cut", flush=True)
+for beat in range(1200):
+    time.sleep(0.1)
+    with open(log) as f:
+        said = f.read()
+        if any(word in said for word in ("the link has died", "has left its ring", "back on TCP")):
+            print("retreats at beat", beat, flush=True)
+            break
+'''
 
 TOOL = os.environ['RINGWAY_TOOL']
 
@@ -28,6 +49,23 @@ def moved(one, two, **settings):
     running = stream(one, two, **settings)
     proof.until_moved(*running.lanes)
     return running
+
+
+def moved_with_little_patience(one, two):
+    """A second is how long a peer is looked for, too, and an emulated machine may stand still for longer: then another connection tries."""
+    for _ in range(20):
+        running = stream(one, two, patience=1000, log='debug')
+
+        def decided():
+            logs = [program.log() for program, *_ in running.lanes]
+            return all('lane left TCP' in log for log in logs) or any('stays on TCP' in log for log in logs)
+        two.until(decided, f'{running.caller} to move, or to stay')
+        if all('lane left TCP' in program.log() for program, *_ in running.lanes):
+            return running
+        running.feed.stop()
+        running.caller.wait()
+        running.listener.wait()
+    raise Failed('no peer was found in time')
 
 
 def test_a_wire_that_loses_packets(one, two):
@@ -115,34 +153,76 @@ def test_a_path_that_never_was(one, two):
         check(total['ring'] == 0, f'{end}: {total}')
 
 
-def path_dies(one, two, drops, record):
-    """What one end's device sends is lost, or what both do: the sender hears no acknowledgement either way. Once it gets through again, the connection may
-    move out again."""
-    running = moved(one, two, patience=3000)
+def path_dies(one, two, cuts, record):
+    """What one end's device sends or hears is lost, or what both do: the sender hears no acknowledgement either way. Both retreat within two seconds."""
+    running = moved_with_little_patience(one, two)
     before = failures(one), failures(two)
-    for guest in drops:
+    watching = [guest.start([sys.executable, '-c', BEATS, program.log_path, cut]) for guest, cut in cuts.items() for program, *_ in running.lanes if program.guest is guest]
+    proof.until_back(*running.lanes)
+    beats = [int(program.until(r'retreats at beat (\d+)')[1]) for program in watching]
+    record(given_up=[failures(guest) - count for guest, count in zip((one, two), before)], beats=beats)
+    check(max(beats) <= 20, f'{running.caller}: a retreat began after {beats} tenths of a second')
+    for guest in cuts:
+        guest.run(f'{LET_THROUGH} || {LET_IN}')
+    goes_on(running)
+
+
+@limit(300)
+def test_the_path_of_the_client_dies(one, two, record):
+    path_dies(one, two, {two: DROP_ROCE}, record)
+
+
+@limit(300)
+def test_the_path_of_the_server_dies(one, two, record):
+    path_dies(one, two, {one: DROP_ROCE}, record)
+
+
+@limit(300)
+def test_both_paths_die(one, two, record):
+    path_dies(one, two, {one: DROP_ROCE, two: DROP_ROCE}, record)
+
+
+@limit(300)
+def test_a_path_comes_back(one, two):
+    """Once it gets through again, the connection may move out again."""
+    running = moved(one, two, patience=3000)
+    for guest in (one, two):
         guest.run(DROP_ROCE)
     proof.until_back(*running.lanes)
-    record(given_up=[failures(guest) - count for guest, count in zip((one, two), before)])
-    for guest in drops:
+    for guest in (one, two):
         guest.run(LET_THROUGH)
     proof.until_moved(*((program, way, 2 * count) for program, way, count in running.lanes))
     goes_on(running)
 
 
 @limit(300)
-def test_the_path_of_the_client_dies(one, two, record):
-    path_dies(one, two, (two,), record)
+def test_the_path_to_the_client_dies(one, two, record):
+    path_dies(one, two, {two: DROP_ROCE_THAT_COMES}, record)
 
 
 @limit(300)
-def test_the_path_of_the_server_dies(one, two, record):
-    path_dies(one, two, (one,), record)
+def test_the_path_to_the_server_dies(one, two, record):
+    path_dies(one, two, {one: DROP_ROCE_THAT_COMES}, record)
+
+
+def released(guest):
+    """How many packets have left the queue in which they were held."""
+    return int(re.search(r'qdisc netem 4:.*?Sent \d+ bytes (\d+) pkt', guest.run('tc -s qdisc show dev rnic0'), re.S)[1])
 
 
 @limit(300)
-def test_both_paths_die(one, two, record):
-    path_dies(one, two, (one, two), record)
+def test_what_comes_late_lands_nowhere(one, two, record):
+    """The requests of the client are not lost, but come when both ends have gone back to TCP, and what they would have written has come by it."""
+    running = moved_with_little_patience(one, two)
+    two.run(HOLD_ROCE)
+    proof.until_back(*running.lanes)
+    early = released(two)
+    two.until(lambda: released(two) > early, 'what was held to be sent')
+    lap = running.feed.laps() + 8
+    running.feed.until_lap(lap, running.caller)
+    record(late_packets=released(two) - early)
+    two.run(LET_THROUGH)
+    goes_on(running)
 
 
 def test_off_and_on(one, two):
