@@ -5,7 +5,7 @@ import mmap
 import os
 import struct
 
-HEADER = struct.Struct('=QIIIIQI16I')  # seed, connections, workers, threaded, at once, longest, go, thrown
+HEADER = struct.Struct('=QIIIIQI16II')  # seed, connections, workers, threaded, at once, longest, go, thrown, without
 WORKER = struct.Struct('=IiIiiii')
 ROW = struct.Struct('=IiiIQQQiIi24s180s')
 ROWS_AT, MAX_WORKERS = 4096, 16
@@ -22,18 +22,18 @@ def text(raw):
 
 
 class Board:
-    def __init__(self, path, seed, conns, workers, threaded, at_once, longest):
+    def __init__(self, path, seed, conns, workers, threaded, at_once, longest, without):
         self.conns, self.workers = conns, workers
         with open(path, 'wb+') as f:
             f.truncate(ROWS_AT + conns * 2 * ROW.size)
             self.memory = mmap.mmap(f.fileno(), 0)
-        HEADER.pack_into(self.memory, 0, seed, conns, workers, threaded, at_once, longest, 0, *[0] * 16)
+        HEADER.pack_into(self.memory, 0, seed, conns, workers, threaded, at_once, longest, 0, *[0] * 16, without)
 
     def go(self):
         struct.pack_into('=I', self.memory, GO_AT, 1)
 
     def thrown(self):
-        return HEADER.unpack_from(self.memory, 0)[7:]
+        return HEADER.unpack_from(self.memory, 0)[7:-1]
 
     def worker(self, index):
         return Worker(*WORKER.unpack_from(self.memory, HEADER.size + index * WORKER.size))

@@ -54,13 +54,15 @@ static enum event event_choose(struct rng *r, bool threaded)
 #include "events.def"
 #undef EVENT
 	};
-	int sum = 0, at;
+	int weights[NR_EVENTS], sum = 0, at;
 
-	for (int i = 0; i < NR_EVENTS; i++)
-		sum += table[i].threads || !threaded ? table[i].weight : 0;
+	for (int i = 0; i < NR_EVENTS; i++) {
+		weights[i] = (table[i].threads || !threaded) && !(board->without >> i & 1) ? table[i].weight : 0;
+		sum += weights[i];
+	}
 	at = (int)rng_below(r, (uint64_t)sum);
 	for (int i = 0;; i++) {
-		at -= table[i].threads || !threaded ? table[i].weight : 0;
+		at -= weights[i];
 		if (at < 0)
 			return (enum event)i;
 	}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """
-The soak: starts the workers of a run, throws stops, kills, signals and `ringway off` and `on` at them, watches that every connection moves on, and
-judges at the end. One line for each seed; 0 when all were good. See README.md.
+The soak: starts the workers of a run, throws stops, kills, signals, removals of a device and `ringway off` and `on` at them, watches that every
+connection moves on, and judges at the end. One line for each seed; 0 when all were good. See README.md.
 """
 import argparse
 import contextlib
@@ -36,13 +36,15 @@ class Run:
         self.options, self.seed, self.rng = options, seed, random.Random(seed)
         self.directory = programs.own_directory('ringway-soak.')
         self.summary = os.path.join(self.directory, 'summary')
-        self.board = b.Board(os.path.join(self.directory, 'board'), seed, options.conns, options.workers, options.threaded, options.at_once, options.longest)
+        self.board = b.Board(os.path.join(self.directory, 'board'), seed, options.conns, options.workers, options.threaded, options.at_once, options.longest,
+                             sum(1 << i for i, name in enumerate(event_names()) if name in options.without))
         self.workers = [self.start(i) for i in range(options.workers)]
         self.killed = {}        # (conn, side): bytes that it had sent at least
         self.kills = [0] * options.workers
-        self.thrown = {'stop': 0, 'signal': 0, 'off': 0, 'kill': 0}
+        self.thrown = {'stop': 0, 'signal': 0, 'off': 0, 'kill': 0, 'device': 0}
         self.stopped = []       # (when it goes on, pid)
         self.off = []           # (when it is let out again, pid)
+        self.device_gone = None  # when it comes back
         self.open = {(c, s) for c in range(options.conns) for s in (0, 1)}
         self.moved = {}         # conn: (what it looked like, since when)
 
@@ -50,7 +52,8 @@ class Run:
 
     def start(self, index):
         o = self.options
-        env = clean_env() if o.plain else preload_env(o.shim, after=o.after, ring=o.ring, idle=o.idle, summary=self.summary, transports=o.transports)
+        env = clean_env() if o.plain else preload_env(o.shim, after=o.after, ring=o.ring, idle=o.idle, summary=self.summary, transports=o.transports,
+                                                            patience=o.rdma_patience)
         if o.keep and not o.plain:
             env.update(RINGWAY_LOG='debug', RINGWAY_LOG_FILE=os.path.join(self.directory, 'log'))
         env['SOAK_LIMIT'] = str(int(o.limit + 60))
@@ -95,6 +98,8 @@ class Run:
         for when, pid in [s for s in self.off if s[0] <= now]:
             self.ask('on', pid)
             self.off.remove((when, pid))
+        if self.device_gone and self.device_gone <= now:
+            self.device_comes()
         # What is thrown wakes sleepers. The last ones are left alone: whoever waits in vain then does so for good.
         what = self.rng.random() if len(self.open) > LEFT_ALONE else 1
         if what < 0.10:
@@ -111,6 +116,24 @@ class Run:
             self.thrown['off'] += 1
         elif what < 0.303 and self.thrown['kill'] < o.kills:
             self.kill(self.rng.randrange(o.workers))
+        elif what < 0.31 and o.device and not self.device_gone and self.thrown['device'] < o.removals:
+            self.device_goes(now)
+
+    # The device is soft-RoCE on a netdev; that it is gone makes every link end.
+
+    def device_goes(self, now):
+        self.rdma('delete', self.options.device[0])
+        self.device_gone = now + 0.5 + self.rng.random()
+        self.thrown['device'] += 1
+
+    def device_comes(self):
+        self.rdma('add', self.options.device[0], 'type', 'rxe', 'netdev', self.options.device[1])
+        self.device_gone = None
+
+    @staticmethod
+    def rdma(*words):
+        done = subprocess.run(['rdma', 'link', *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+        check(done.returncode == 0, f'rdma link {" ".join(words)}: {done.stderr}')
 
     def ask(self, *words):
         subprocess.run([self.options.tool, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -212,6 +235,8 @@ class Run:
     def ends(self):
         for pid in [pid for _, pid in self.stopped]:
             self.signal(pid, signal.SIGCONT)
+        if self.device_gone:
+            self.device_comes()
         for index in range(self.options.workers):
             self.tell(index, b'o')
         for index, child in enumerate(self.workers):
@@ -311,6 +336,10 @@ def main():
     parser.add_argument('--ring')
     parser.add_argument('--idle')
     parser.add_argument('--transports')
+    parser.add_argument('--rdma-patience', type=int, help='RINGWAY_PATIENCE')
+    parser.add_argument('--without', default=(), type=lambda text: text.split(','), help='events of events.def, by commas')
+    parser.add_argument('--device', type=lambda text: text.split(':'), help='NAME:NETDEV, soft-RoCE that is taken away and comes back')
+    parser.add_argument('--removals', type=int, default=5)
     parser.add_argument('--plain', action='store_true', help='without Ringway: what is thrown is then proved to be what TCP takes')
     parser.add_argument('--patience', type=float, default=60, help='seconds that a connection may stand still')
     parser.add_argument('--limit', type=float, default=300, help='seconds for one seed')

@@ -63,6 +63,7 @@ struct board {
 	uint64_t longest;	/* stream of one direction */
 	_Atomic uint32_t go;	/* all workers listen */
 	_Atomic uint32_t thrown[16];
+	uint32_t without;	/* a bit for each event that does not befall anybody */
 	struct worker_row workers[MAX_WORKERS];
 	char pad[3544];
 	struct row rows[][SIDES];

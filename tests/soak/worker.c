@@ -24,17 +24,29 @@ enum { BACKLOG = 128 };
 
 struct board *board;
 
+/* Loopback, or this host's own address on a device. */
+static const char *own_address(const char *name, const char *otherwise)
+{
+	const char *given = getenv(name);
+
+	return given ? given : otherwise;
+}
+
 static socklen_t address_of(struct sockaddr_in6 *at, int worker, uint16_t port)
 {
+	const char *four = own_address("SOAK_ADDRESS", "127.0.0.1"), *six = own_address("SOAK_ADDRESS6", "::1");
 	struct sockaddr_in *in = (struct sockaddr_in *)at;
+	char mapped[INET6_ADDRSTRLEN];
 
 	memset(at, 0, sizeof(*at));
 	at->sin6_port = htons(port);
 	at->sin6_family = worker % 3 ? AF_INET6 : AF_INET;
-	if (worker % 3 == 0)
-		in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	else
-		inet_pton(AF_INET6, worker % 3 == 1 ? "::1" : "::ffff:127.0.0.1", &at->sin6_addr);
+	if (worker % 3 == 0) {
+		inet_pton(AF_INET, four, &in->sin_addr);
+	} else {
+		snprintf(mapped, sizeof(mapped), "::ffff:%s", four);
+		inet_pton(AF_INET6, worker % 3 == 1 ? six : mapped, &at->sin6_addr);
+	}
 	return worker % 3 ? sizeof(*at) : sizeof(*in);
 }
 
