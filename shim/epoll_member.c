@@ -147,6 +147,7 @@ static void reg_become_adopted(struct epoll_reg *r)
 	count_add(&r->set->nr_adopted, 1);
 	r->rx_seen = conn_is_plain(r->conn) ? 0 : conn_rx_edge(r->conn);
 	r->tx_seen = conn_is_plain(r->conn) ? 0 : conn_tx_edge(r->conn);
+	r->shut_seen = load_relaxed(&r->conn->tx.shut);
 	r->tail_seen = r->tail_looked = conn_is_plain(r->conn) ? 0 : reg_arrived(r->conn);
 	reg_queue(r);
 	reg_heat(r);

@@ -281,11 +281,16 @@ static uint32_t kernel_says(int fd, short want)
  * Does what the kernel has reported since the last look make an edge? It counts for what the kernel carries, and if it was asked
  * for. A frame is none: its EPOLLIN counts only while it stands for bytes or an end that the program will see.
  */
-static bool kernel_edge(const struct epoll_reg *r, int fd, uint32_t mask, uint32_t kernel, uint32_t reported)
+static bool kernel_edge(struct epoll_reg *r, int fd, uint32_t mask, uint32_t kernel, uint32_t reported)
 {
 	uint32_t seen = reported & kernel & mask & r->events;
 	uint32_t came = mask & KERNEL_KEEPS & ~r->kernel_mask;
 
+	/* The answer to our own end is a change of state, whatever else lies in the socket by now. */
+	if (reported && load_relaxed(&r->conn->tx.shut) && !r->shut_seen) {
+		r->shut_seen = true;
+		return true;
+	}
 	/* A change of state (an end, a shutdown of ours) wakes whoever waits for whatever. The kernel names no bytes with it. */
 	if (reported && !(reported & EPOLLIN) &&
 	    (conn_tx_on_ring(r->conn) || load_relaxed(&r->conn->tx.state) == TX_SHUT))

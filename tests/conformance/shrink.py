@@ -75,7 +75,7 @@ def main():
     options.verbose = False
     director.REPLY_SECONDS = 2
     mode = next(mode for mode in MODES if mode.name == options.mode)
-    _, text = next(run.texts_of(options.script))
+    _, text = next(run.texts_of(options.script, "-verbs" not in options.mode))
     print("\n".join(Shrinker(options, mode).shrink([line for line in text.splitlines() if line.strip() and line[0] != "#"])))
     return 0
 
