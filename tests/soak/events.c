@@ -271,6 +271,8 @@ static bool on_exec(struct worker *w, struct end *e, struct rng *r)
 	int memory = memfd_create("soak-image", 0);
 	struct image *image = mmap(NULL, sizeof(*image), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
 
+	/* Until the new image has its handler. */
+	block_signals(true);
 	if (memory < 0 || image == MAP_FAILED || ftruncate(memory, sizeof(*image)))
 		abort();
 	if (rng_one_in(r, 4))

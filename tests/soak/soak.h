@@ -199,6 +199,8 @@ bool worker_reap(struct worker *w, bool waits);
 void loop_run(struct worker *w);
 void threads_run(struct worker *w);
 void threads_add(struct worker *w, const struct end *e);
+/* Those that the driver throws, which end a process that has no handler. */
+void block_signals(bool block);
 /* Limits of a child, which ends with its parent. */
 void child_limits(pid_t parent);
 

@@ -255,6 +255,15 @@ static void interrupted(int number)
 {
 }
 
+void block_signals(bool block)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	pthread_sigmask(block ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+}
+
 static void limits(void)
 {
 	struct sigaction sa = { .sa_handler = interrupted };
@@ -262,6 +271,7 @@ static void limits(void)
 
 	signal(SIGPIPE, SIG_IGN);
 	sigaction(SIGUSR1, &sa, NULL);
+	block_signals(false);
 	alarm(limit ? (unsigned int)atoi(limit) : 600);
 }
 
