@@ -125,6 +125,16 @@ static void without_a_device_it_stays_on_tcp(void **state)
 	remote_close();
 }
 
+static void without_a_route_it_stays_on_tcp(void **state)
+{
+	remote_open(V4);
+	fake.no_route = true;
+	poke_acceptor();
+	poke_acceptor();
+	assert_pinned(&bench.acceptor, REASON_NO_ROUTE);
+	remote_close();
+}
+
 static void memory_that_cannot_be_pinned_is_named(void **state)
 {
 	remote_open(V4);
@@ -517,6 +527,7 @@ int main(void)
 		cmocka_unit_test(without_the_engine_it_stays_on_tcp),
 		cmocka_unit_test(two_ends_meet),
 		cmocka_unit_test(without_a_device_it_stays_on_tcp),
+		cmocka_unit_test(without_a_route_it_stays_on_tcp),
 		cmocka_unit_test(memory_that_cannot_be_pinned_is_named),
 		cmocka_unit_test(nobody_who_listens_is_dialled_again),
 		cmocka_unit_test(a_peer_is_looked_for_as_long_as_the_user_says),

@@ -16,6 +16,7 @@ struct fake {
 	bool late_reads;   /* what a READ reads is taken when it is executed, and arrives with fake_land() */
 	bool iwarp;        /* devices without immediates */
 	bool no_device;    /* no address has a device */
+	bool no_route;     /* and none leads anywhere */
 	bool removed;      /* the device has gone: posting fails, channels hang up */
 	int fail_reg_mr;   /* this errno, from the n-th registration on */
 	unsigned reg_mr_left;

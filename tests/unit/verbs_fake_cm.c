@@ -143,7 +143,7 @@ int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockad
 
 int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
 {
-	push(id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
+	push(id, fake.no_route ? RDMA_CM_EVENT_ROUTE_ERROR : RDMA_CM_EVENT_ROUTE_RESOLVED, fake.no_route ? -EHOSTUNREACH : 0);
 	return 0;
 }
 
