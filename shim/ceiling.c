@@ -6,6 +6,7 @@
 #include "shim/ceiling.h"
 
 #include "shim/clock.h"
+#include "shim/conn_far.h"
 #include "shim/fdtab.h"
 #include "shim/idle.h"
 #include "shim/log.h"
@@ -101,6 +102,7 @@ static struct goes look_at_all(uint64_t busy_level, int64_t now, int64_t times)
 
 		if (!c || !conn_is_linked(c) || !conn_hold(c, fd))
 			continue;
+		conn_pump(c, 0);
 		note_busy(c, now);
 		seen = level_of(c, times, &level);
 		begin(c, seen ? level : 0, spell + 1);
@@ -193,6 +195,7 @@ void ceiling_help(int64_t now)
 
 			if (!c || !conn_is_linked(c) || !conn_hold(c, fd))
 				continue;
+			idle_hear(c, fd);
 			if (conn_is_linked(c) && idle_is_coming_back(c))
 				idle_serve(c, fd);
 			conn_drop(c);

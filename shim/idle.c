@@ -16,6 +16,7 @@
 enum {
 	STEPS = 8,		/* looks in RINGWAY_IDLE, as long as there is traffic */
 	TAKEN_AT_ONCE = 64,	/* a program with thousands of them goes on in between */
+	FAR_IS_AS = 16,	/* of a device all is awaited that it has under way */
 	SERVED_MOST = 8,	/* looks for the sake of one that is coming back: then its peer makes no calls */
 };
 
@@ -81,9 +82,6 @@ void idle_note_moved(struct conn *c)
 
 void idle_linked(struct conn *c)
 {
-	/* Does not come back. */
-	if (conn_is_far(c))
-		return;
 	store_relaxed(&c->idle_aside, 0);
 	store_relaxed(&c->idle_since, 0);
 	store_relaxed(&c->idle_served, 0);
@@ -101,14 +99,23 @@ void idle_serve(struct conn *c, int fd)
 	conn_refresh_stats(c);
 }
 
+void idle_hear(struct conn *c, int fd)
+{
+	if (!conn_is_far(c))
+		return;
+	conn_pump(c, 0);
+	conn_frames_try(c, fd);
+}
+
 bool idle_is_coming_back(struct conn *c)
 {
-	return conn_attention(c) || load_relaxed(&c->asked_back) || load_relaxed(&c->returned);
+	return conn_attention(c) || load_relaxed(&c->asked_back) || load_relaxed(&c->returned) || conn_far_is_dead(c);
 }
 
 bool idle_waits_for_program(struct conn *c)
 {
-	return conn_rx_avail(c) || conn_tx_untaken(c) || !renew_could_part(c);
+	/* A far peer tells what it has taken when it has something to say, or much: what it has not told it gets again. */
+	return conn_rx_avail(c) || (conn_tx_untaken(c) && !conn_is_far(c)) || !renew_could_part(c);
 }
 
 int64_t idle_seen_busy(struct conn *c, int64_t now)
@@ -133,8 +140,12 @@ static bool leave_alone(struct conn *c, uint64_t pos)
 /* When it has to be looked at again. */
 static int64_t consider(struct conn *c, int fd, int64_t now, unsigned *taken)
 {
-	uint64_t pos = moved_so_far(c);
-	bool moved = pos != load_relaxed(&c->idle_pos) || !load_relaxed(&c->idle_since);
+	uint64_t pos;
+	bool moved;
+
+	idle_hear(c, fd);
+	pos = moved_so_far(c);
+	moved = pos != load_relaxed(&c->idle_pos) || !load_relaxed(&c->idle_since);
 
 	if (idle_is_coming_back(c)) {
 		idle_serve(c, fd);
@@ -152,9 +163,9 @@ static int64_t consider(struct conn *c, int fd, int64_t now, unsigned *taken)
 		return now + step_ns();
 	if (now - load_relaxed(&c->idle_since) < options.idle_ns)
 		return load_relaxed(&c->idle_since) + options.idle_ns;
-	if (*taken == TAKEN_AT_ONCE)
+	if (*taken >= TAKEN_AT_ONCE)
 		return now + SHORTEST_NS;
-	++*taken;
+	*taken += conn_is_far(c) ? FAR_IS_AS : 1;
 	renew_take_back_for(c, fd, REASON_IDLE);
 	idle_serve(c, fd);
 	return conn_is_linked(c) ? now + step_ns() : NO_DATE;
@@ -170,7 +181,7 @@ static int64_t look_at_all(int64_t now)
 
 		if (!c || !conn_is_linked(c) || !conn_hold(c, fd))
 			continue;
-		at = conn_is_linked(c) && !conn_is_far(c) ? consider(c, fd, now, &taken) : NO_DATE;
+		at = conn_is_linked(c) ? consider(c, fd, now, &taken) : NO_DATE;
 		conn_drop(c);
 		if (at < next)
 			next = at;

@@ -50,6 +50,8 @@ static inline void idle_note(struct conn *c)
 
 /* ---- For looks that are made for other reasons, the connection held. ---- */
 
+/* Between hosts nothing is heard that nobody looks for: what has come, and what the peer has said by TCP. */
+void idle_hear(struct conn *c, int fd);
 /* It has been asked back, or is on its way; then what a wait that has it in it would do. */
 bool idle_is_coming_back(struct conn *c);
 void idle_serve(struct conn *c, int fd);

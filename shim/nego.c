@@ -211,18 +211,6 @@ static void due_again(struct conn *c)
 	c->nego.due_bytes = NEGO_NEVER;
 }
 
-/* The peer runs Ringway: there was a link, or there was no room for one. */
-static bool is_known(struct conn *c)
-{
-	return load_relaxed(&c->switches) || c->nego.known;
-}
-
-/* Why it is on TCP for as long as nothing is found in an attempt. */
-static enum reason silent_reason(struct conn *c)
-{
-	return load_relaxed(&c->switches) ? REASON_RETREAT : c->nego.known ? REASON_CEILING : REASON_PEER_SILENT;
-}
-
 /*
  * Nobody was found by an end of a connection whose peer runs Ringway, and may only be off, asleep or draining, or there was no room. The acceptor, for whom an attempt
  * is one refused connect(), comes by often; the connector, for whom it is a listener and slow calls, seldom, but then for longer than that.
@@ -231,7 +219,7 @@ static void try_again(struct conn *c, enum reason why)
 {
 	struct nego_part *np = &c->nego;
 
-	set_aside(c, why == REASON_PEER_SILENT ? silent_reason(c) : why);
+	set_aside(c, why == REASON_PEER_SILENT ? nego_silent_reason(c) : why);
 	if (c->role == CONN_ACCEPTED && np->remote) {
 		np->again_ns = coarse_ns() + remote_ns() / DIALS_OF_PATIENCE;
 		due_again(c);
@@ -277,7 +265,7 @@ static bool settle(struct conn *c, enum nego_outcome out, enum reason *why)
 		}
 		break;
 	}
-	if ((out != NEGO_FAILED || *why == REASON_PEER_SILENT) && is_known(c)) {
+	if ((out != NEGO_FAILED || *why == REASON_PEER_SILENT) && nego_is_known(c)) {
 		nego_remote_over(c, *why);
 		try_again(c, *why);
 		return false;
@@ -419,7 +407,7 @@ static void give_up_link(struct conn *c, int fd)
 
 void nego_poke(struct conn *c, int fd)
 {
-	enum reason why = silent_reason(c), short_of;
+	enum reason why = nego_silent_reason(c), short_of;
 	struct nego_part *np = &c->nego;
 	bool pin, peer_short, caged = sandbox_why() != REASON_NONE;
 

@@ -23,6 +23,7 @@
 enum {
 	MAX_DIALS = 8,		/* of a peer that says no */
 	MAX_STRANGERS = 16,
+	NEAR_DIALS = 4,		/* of a peer that is known, before it is left alone for a while */
 	FDS = 5,		/* two channels, what waits for both, two bells */
 };
 
@@ -109,7 +110,7 @@ static void note_answer(const struct conn *c, bool answered)
 
 void nego_remote_over(const struct conn *c, enum reason why)
 {
-	if (c->nego.remote && why == REASON_PEER_SILENT && !load_relaxed(&((struct conn *)c)->switches))
+	if (c->nego.remote && why == REASON_PEER_SILENT && !nego_is_known(c))
 		note_answer(c, false);
 }
 
@@ -290,8 +291,8 @@ static enum nego_outcome begin(struct conn *c, enum reason *why)
 	rc = far_loaded(why);
 	if (rc)
 		return rc == -EAGAIN ? NEGO_SOON : NEGO_FAILED;
-	*why = REASON_PEER_SILENT;
-	if (!load_relaxed(&c->switches) && is_silent(c))
+	*why = nego_silent_reason(c);
+	if (!nego_is_known(c) && is_silent(c))
 		return NEGO_FAILED;
 	row = nego_row_claim(c, &out, why);
 	if (!row)
@@ -432,9 +433,13 @@ static enum nego_outcome dial_failed(struct conn *c, struct nego_row *row, enum 
 	enum verbs_error e = far_engine->attempt_error(row->attempt);
 
 	*why = reason_of(e);
-	/* A peer that is known comes by again, and then for long enough. */
-	if (e == VERBS_NO_LISTENER)
-		return load_relaxed(&c->switches) || c->nego.known ? NEGO_FAILED : once_more(c);
+	/* A peer that is known comes by again, and then for long enough; but if it has been silent, too, this end may only have been the first. */
+	if (e == VERBS_NO_LISTENER) {
+		if (nego_is_known(c) && ++c->nego.again > NEAR_DIALS)
+			return NEGO_FAILED;
+		*why = nego_silent_reason(c);
+		return once_more(c);
+	}
 	if (e != VERBS_REFUSED && e != VERBS_FULL)
 		return NEGO_FAILED;
 	note_answer(c, true);

@@ -96,6 +96,21 @@ void nego_has_met(struct conn *c)
 	c->nego.again_ns = coarse_ns() + (c->nego.remote ? options.patience_ms * UINT64_C(1000000) / REMOTE_AGAINS : ROOM_AGAIN_NS);
 }
 
+static bool has_switched(const struct conn *c)
+{
+	return load_relaxed(&((struct conn *)c)->switches) != 0;
+}
+
+bool nego_is_known(const struct conn *c)
+{
+	return has_switched(c) || c->nego.known;
+}
+
+enum reason nego_silent_reason(const struct conn *c)
+{
+	return has_switched(c) ? REASON_RETREAT : c->nego.known ? REASON_CEILING : REASON_PEER_SILENT;
+}
+
 bool nego_others_have_links(void)
 {
 	return links_nr() > load_relaxed(&nr_counted);

@@ -78,6 +78,10 @@ bool nego_others_have_links(void);
 
 /* The peer runs Ringway, and one of the two has no room: they are not done with each other, and the acceptor dials again in a while. */
 void nego_has_met(struct conn *c);
+/* That it does: there was a link, or they have met. */
+bool nego_is_known(const struct conn *c);
+/* Why it is on TCP for as long as an attempt finds nothing. */
+enum reason nego_silent_reason(const struct conn *c);
 
 /* NULL if all rows are in use. */
 struct nego_row *nego_row_take(struct conn *c);

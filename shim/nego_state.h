@@ -36,7 +36,7 @@ struct nego_part {
 	uint32_t remote;	/* the peer is on another host, or is to be met as if it were */
 	uint32_t stalled;	/* the last poke found a lane in use: the wait fd is not worth waking for */
 	uint32_t unproven;	/* pokes at which nothing said that the program waits for the connection through us */
-	uint32_t again;		/* attempts that a connection has made in vain since it came back from its last ring */
+	uint32_t again;		/* attempts (an acceptor's, between hosts: dials) that a connection has made in vain since it came back from its last ring */
 	uint32_t rests;		/* its link was given up, and nothing has moved since */
 	uint64_t again_ns;	/* an acceptor dials then, and not before, though there was nobody on another host, or no room */
 	uint8_t known;		/* the peer runs Ringway, and one of the two had no room for a link when they met */

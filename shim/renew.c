@@ -128,7 +128,7 @@ static bool is_ending(const struct conn *conn)
 
 bool renew_could_part(const struct conn *c)
 {
-	return !conn_is_far(c) && load_relaxed(&((struct conn *)c)->nr_maps) == 1 && !is_ending(c);
+	return !is_others(c) && load_relaxed(&((struct conn *)c)->nr_maps) == 1 && !is_ending(c);
 }
 
 /* What it moved is counted on, and Ringway's own bytes among those of the socket, since the kernel counts them, too. */

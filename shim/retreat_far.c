@@ -87,7 +87,10 @@ static void leave(struct conn *c, uint64_t pos)
 	c->tx.have_pos = what_it_has(c);
 	c->tx.leaving_done = 0;
 	if (!load_relaxed(&c->pinned)) {
-		store_relaxed(&c->reason, (uint8_t)REASON_LINK_LOST);
+		/* Of a link that the peer has left, and let go of, this end has lost none. */
+		store_relaxed(&c->reason, (uint8_t)(load_relaxed(&c->rx.leaving) & LEAVING_RETREAT && load_relaxed(&c->link_dead) == -ECONNRESET
+							    ? REASON_RETREAT
+							    : REASON_LINK_LOST));
 		store_relaxed(&c->passing, 1);
 		store_relaxed(&c->pinned, 1);
 	}

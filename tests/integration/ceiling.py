@@ -11,9 +11,17 @@ import sys
 import harness as h
 
 TOOL = os.environ['RINGWAY_TOOL']
+FAR = os.environ.get('RINGWAY_TEST_ROAD') == 'verbs'
+ROAD = 'verbs' if FAR else 'shm'
 CONNECTIONS, MOST = 20, 4
 
-SERVER = '''
+LINKS = '''
+def links():
+    # Whatever is smaller carries no link: a dial that says that there is no room.
+    ends = [line.split()[0].split("-") for line in open("/proc/self/maps") if "memfd:ringway " in line]
+    return sum(int(end, 16) - int(start, 16) > 262144 for start, end in ends)
+'''
+SERVER = LINKS + '''
 import resource, selectors, socket, sys
 if int(sys.argv[2]):
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]),) * 2)
@@ -34,13 +42,13 @@ while True:
             sys.exit()
         nr += 1
         if nr % 16 == 0:
-            most = max(most, open("/proc/self/maps").read().count("memfd:ringway "))
+            most = max(most, links())
         key.fileobj.sendall(data)
 '''
 
 # A connection is on rings when the kernel's socket counts no more bytes, in neither direction. What is said is made from where the connection stands, so nothing can be
 # lost, doubled or out of order without being seen. A fifo holds it up where it is to be looked at.
-CLIENT = '''
+CLIENT = LINKS + '''
 import socket, struct, sys, time
 port, number, group, how, path, held = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5], sys.argv[6]
 c = [socket.create_connection(("127.0.0.1", port)) for _ in range(number)]
@@ -64,8 +72,6 @@ def on_rings(these):
         for i in these:
             say(i)
     return sum(counted(i) == b for i, b in zip(these, before))
-def segments():
-    return open("/proc/self/maps").read().count("memfd:ringway ")
 most, out = 0, []
 if how == "turns":
     for first in range(0, number, group):
@@ -75,16 +81,17 @@ if how == "turns":
             for _ in range(16):
                 for i in these:
                     say(i)
-            most = max(most, segments())
-            if on_rings(these) == group:
+            most = max(most, links())
+            found = on_rings(these)
+            if found == group:
                 break
-        out.append(on_rings(these))
+        out.append(found)
 else:
     end = time.monotonic() + 3
     while time.monotonic() < end:
         for i in range(number):
             say(i)
-        most = max(most, segments())
+        most = max(most, links())
     out.append(on_rings(range(number)))
 with open(path, "w") as f:
     print(most, *out, file=f)
@@ -118,7 +125,7 @@ def run(name, how, server_options, client_options, plain=(), numbers=0):
     with open(counts, encoding='ascii') as f:
         links = (int(f.read()), most)
     totals = [json.loads(open(p.summary_path, encoding='utf-8').read()) if who not in plain else None for who, p in (('server', server), ('client', client))]
-    print(f'{name}: on rings {out}; links at once {links}; {[t and (t["switched"]["shm"], t["retreats"], t["reasons"]) for t in totals]}', flush=True)
+    print(f'{name}: on rings {out}; links at once {links}; {[t and (t["switched"][ROAD], t["retreats"], t["reasons"]) for t in totals]}', flush=True)
     return out, links, rows, totals
 
 
@@ -131,10 +138,10 @@ def turns(name, server_most, client_most):
     h.check(out == [min(MOST, least)] * groups, f'{name}: of each four busy ones {out} were on rings: {totals}')
     for most, allowed in zip(links, (server_most, client_most)):
         h.check(0 < most <= (allowed or CONNECTIONS), f'{name}: {most} links at once: {totals}')
-    h.check(all(t['switched']['shm'] >= min(MOST, least) * groups for t in totals), f'{name}: {totals}')
+    h.check(all(t['switched'][ROAD] >= min(MOST, least) * groups for t in totals), f'{name}: {totals}')
     # Who has gone back for a busier one says so where it was decided; the peer's row says that the peer took it back.
     for seen in rows:
-        h.check(sum(c['tx'] == 'shm' and c['rx'] == 'shm' for c in seen) >= min(MOST, least), f'{name}: {seen}')
+        h.check(sum(c['tx'] == ROAD and c['rx'] == ROAD for c in seen) >= min(MOST, least), f'{name}: {seen}')
         h.check({c['reason'] for c in seen if c['tx'] == 'tcp'} <= {'ceiling', 'retreat'}, f'{name}: {seen}')
     h.check(any(c['reason'] == 'ceiling' for seen in rows for c in seen), f'{name}: {rows}')
 
@@ -156,7 +163,8 @@ def equals():
 
 def one_side_plain(plain):
     out, links, _, totals = run(f'plain-{plain}', 'all', [f'max={MOST}'], [f'max={MOST}'], (plain,))
-    h.check(out == [0] and links == (0, 0), f'on rings with a plain peer: {out}, {links}, {totals}')
+    # An acceptor pins its rings before it knows that anybody listens on another host.
+    h.check(out == [0] and (links == (0, 0) or FAR and links[0] <= MOST), f'on rings with a plain peer: {out}, {links}, {totals}')
     reasons = next(t for t in totals if t)['reasons']
     h.check(set(reasons) <= {'peer-silent', 'no-peer'}, f'{reasons}')
 
@@ -165,7 +173,9 @@ turns('server', MOST, None)
 turns('client', None, MOST)
 turns('both', MOST, MOST)
 turns('uneven', 7, MOST)
-few_numbers()
+# Of far links each has more descriptors, and the libraries have some besides.
+if not FAR:
+    few_numbers()
 equals()
 one_side_plain('server')
 one_side_plain('client')

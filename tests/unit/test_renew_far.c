@@ -9,8 +9,11 @@
 #include "shim/conn_far.h"
 #include "shim/conn_lock.h"
 #include "shim/conn_use.h"
+#include "shim/clock.h"
 #include "shim/diag.h"
+#include "shim/fdtab.h"
 #include "shim/frame.h"
+#include "shim/idle.h"
 #include "shim/options.h"
 #include "shim/renew.h"
 
@@ -263,6 +266,61 @@ static void what_was_promised_comes_first(void **state)
 	bench_close_far(&b);
 }
 
+/* For want of traffic, which is nobody's loss: the next traffic does not have to wait for it. */
+static void what_nothing_goes_over_is_given_up(void **state)
+{
+	struct bench b = open_far();
+	struct stream there = a_to_b(&b), back = b_to_a(&b);
+	int64_t at = now_ns();
+
+	options.idle_ns = INT64_C(8000000000);
+	store_relaxed(&idle_word, 0);
+	idle_linked(b.a);
+	talk(&there, &back);
+	/* The other end is in a process that does not look: it hears of it where the program waits. */
+	assert_ptr_equal(fdtab_remove(b.b_fd), b.b);
+	for (int i = 1; i <= 12 && !conn_far_is_dead(b.a); i++) {
+		assert_true(conn_tx_on_ring(b.a) && conn_rx_on_ring(b.a));
+		idle_look(at += INT64_C(1000000000) + 1);
+	}
+	assert_true(conn_far_is_dead(b.a) && !conn_tx_on_ring(b.a));
+	assert_int_equal(load_relaxed(&b.a->reason), REASON_IDLE);
+	assert_true(fdtab_install(b.b_fd, b.b));
+	conn_ready(b.b, b.b_fd, POLLIN, 0);
+	for (int i = 0; i < 8 && idle_is_watched(); i++)
+		idle_look(at += INT64_C(1000000000) + 1);
+	talk(&there, &back);
+	assert_true(load_relaxed(&b.a->returned) && load_relaxed(&b.b->returned));
+	assert_int_equal(load_relaxed(&b.b->reason), REASON_RETREAT);
+	assert_given_up(&b);
+	options.idle_ns = 0;
+	store_relaxed(&idle_word, 0);
+	bench_close_far(&b);
+}
+
+/* What the peer's program has not read is its own, and what this one's has not is left alone. */
+static void what_is_unread_is_not_given_up(void **state)
+{
+	struct bench b = open_far();
+	struct stream there = a_to_b(&b), back = b_to_a(&b);
+	int64_t at = now_ns();
+
+	options.idle_ns = INT64_C(8000000000);
+	store_relaxed(&idle_word, 0);
+	idle_linked(b.b);
+	assert_ptr_equal(fdtab_remove(b.a_fd), b.a);
+	assert_int_equal(stream_send(&there, 300), 300);
+	for (int i = 0; i < 30; i++)
+		idle_look(at += INT64_C(1000000000) + 1);
+	assert_false(conn_far_is_dead(b.b));
+	assert_false(idle_is_watched());
+	assert_true(fdtab_install(b.a_fd, b.a));
+	talk(&there, &back);
+	options.idle_ns = 0;
+	store_relaxed(&idle_word, 0);
+	bench_close_far(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -273,6 +331,8 @@ int main(void)
 		cmocka_unit_test(one_that_is_to_be_off_takes_both_lanes_back),
 		cmocka_unit_test(the_link_stays_for_who_uses_it),
 		cmocka_unit_test(what_was_promised_comes_first),
+		cmocka_unit_test(what_nothing_goes_over_is_given_up),
+		cmocka_unit_test(what_is_unread_is_not_given_up),
 	};
 
 	return cmocka_run_group_tests_name("renew_far", tests, bench_setup_group, NULL);
