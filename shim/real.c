@@ -167,6 +167,15 @@ void *real_open_beside(const char *name, const char *needs, const char *symbol, 
 	return found;
 }
 
+void *real_address(const char *name, void **pointer)
+{
+	void *found = load_relaxed((void *_Atomic *)pointer);
+
+	if (!found && look_up(name, pointer))
+		found = *pointer;
+	return found;
+}
+
 void *real_of_libc(const char *name)
 {
 	void *libc = dlopen(LIBC_SO, RTLD_LAZY | RTLD_NOLOAD), *found = NULL;

@@ -50,6 +50,9 @@ void real_resolve_all(void);
  */
 void *real_open_beside(const char *name, const char *needs, const char *symbol, bool *alone);
 
+/* What the next object has under a name, for who jumps there. Kept in *pointer, which is NULL at first; libc has it. */
+void *real_address(const char *name, void **pointer);
+
 /* libc's own function of that name, whatever stands in front of it; NULL if there is none. Before main. */
 void *real_of_libc(const char *name);
 

@@ -18,7 +18,7 @@ LAYERS = (
     ('records', ('conn', 'far', 'guard', 'summary', 'stats_slots')),
     ('moves', ('nego', 'switch', 'wait', 'ready', 'epoll', 'inherit', 'init')),
     ('wrappers', ('io_calls', 'msg_calls', 'sock_calls', 'sockopt_calls', 'fd_calls', 'proc_calls', 'exec_calls', 'stdio_calls',
-                  'syscall_calls', 'sandbox_calls', 'limit_calls', 'jump_calls', 'ready_calls')),
+                  'syscall_calls', 'sandbox_calls', 'limit_calls', 'jump_calls', 'loader_calls', 'ready_calls')),
 )
 
 problems = []
