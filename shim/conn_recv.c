@@ -370,6 +370,7 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 	size_t low, done = 0;
 	int64_t deadline = -1;
 	bool over = false;
+	int woken = 0;	/* by what the last sleep, which no bytes have ended, may end the call */
 	struct conn_sleep sleep = { 0 };
 	ssize_t n = iov_start(&w, iov, nr);
 
@@ -419,15 +420,18 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 			continue;
 		}
 		wait = (n == -EAGAIN || (n > 0 && done < low && !over)) && done < (low ? low : 1) &&
-		       !(flags & MSG_DONTWAIT) && !load_relaxed(&c->nonblock);
+		       !(flags & MSG_DONTWAIT) && !load_relaxed(&c->nonblock) && woken >= 0 && !(woken && done);
 		if (wait)
 			conn_call_sleeps(c, &sleep);
 		lane_unlock(&c->rx.lock);
 		if (n == -EAGAIN && load_relaxed(&c->linked))
 			renew_serve(c, fd);
 		after_call(c, fd);
-		if (!wait)
+		if (!wait) {
+			if (n == -EAGAIN && woken < 0)
+				n = woken;
 			break;
+		}
 		if (deadline < 0)
 			deadline = wait_deadline(load_relaxed(&c->rcv_timeout_ns));
 		/* With a peek, while more bytes are needed than have come, "something is there" is no reason to try again. */
@@ -437,6 +441,10 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 			n = 0;
 			break;
 		}
+		/* On TCP fewer bytes than the low-water mark wake nobody, and are the call's all the same when it ends without more. */
+		woken = low > 1 && !done && n != -EBADF && (n < 0 || n == WAIT_HANDLED) ? n : 0;
+		if (unlikely(woken))
+			continue;
 		if (n < 0 || (done && (n == WAIT_HANDLED || conn_call_is_due(&sleep) || leaves_error(c, fd))))
 			break;
 	}

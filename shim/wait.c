@@ -389,8 +389,8 @@ int wait_briefly(struct conn *c, int fd, int64_t deadline_ns, const struct signa
 	r = real_ppoll(&p, 1, &left, held ? &held->program : NULL);
 	r = r < 0 ? -errno : r;
 	errno = err;
-	if (r == -EINTR && (load_relaxed(&c->rcv_timeout_ns) || signals_norestart_mask() || !signals_restart_mask()))
-		return -EINTR;
+	if (r == -EINTR)
+		return load_relaxed(&c->rcv_timeout_ns) || signals_norestart_mask() || !signals_restart_mask() ? -EINTR : WAIT_HANDLED;
 	return deadline_ns != WAIT_FOREVER && now_ns() >= deadline_ns ? -EAGAIN : 0;
 }
 
