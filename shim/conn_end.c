@@ -55,6 +55,7 @@ void conn_ring_said(struct conn *c, int fd, uint32_t said)
 
 void conn_set_pending(struct conn *c, int err)
 {
+	store_relaxed(&c->rx.error_told, 1);
 	store_relaxed(&c->rx.pending_errno, err);
 	fetch_add(&c->rx.ends, 1);
 	store_relaxed(&c->tx.alert, 1);
@@ -64,10 +65,9 @@ void conn_keep_error(struct conn *c, ssize_t n)
 {
 	if (n >= 0 || n == -EAGAIN || n == -EINTR)
 		return;
-	/* Said of every send once the error is told, and of one behind our own end. */
+	/* Said of every send once the error is told, or noted, and of one behind our own end. */
 	if (n == -EPIPE && (load_relaxed(&c->rx.error_told) || load_relaxed(&c->tx.shut)))
 		return;
-	store_relaxed(&c->rx.error_told, 1);
 	conn_set_pending(c, (int)-n);
 }
 

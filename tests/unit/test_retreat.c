@@ -54,60 +54,6 @@ static void what_was_not_read_comes_over_tcp_before_anything_else(void **state)
 	end(&b);
 }
 
-/* A kernel tells an error once, and it was a call of ours that it told. */
-static void a_reset_that_is_met_on_the_way_back_is_no_end(void **state)
-{
-	struct sockaddr nobody = { .sa_family = AF_UNSPEC };
-
-	(void)state;
-	for (int going = 0; going < 2; going++) {
-		struct bench b = bench_on_rings();
-
-		assert_sends(b.a, b.a_fd, "nobody takes it");
-		assert_int_equal(connect(b.b_fd, &nobody, sizeof(nobody)), 0);
-		if (going)
-			retreat_go_unlocked(b.a, b.a_fd, REASON_EXEC);
-		else
-			retreat_back_unlocked(b.a, b.a_fd, REASON_SIGIO);
-		assert_int_equal(conn_recv(b.a, b.a_fd, (char[8]){ 0 }, 8, 0), -ECONNRESET);
-		end(&b);
-	}
-}
-
-/* As getsockopt() tells it, once. */
-static int so_error(struct conn *c, int fd)
-{
-	socklen_t len = sizeof(int);
-	int kernel = 0, ours = exchange(&c->rx.pending_errno, 0);
-
-	assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_ERROR, &kernel, &len), 0);
-	return ours ? ours : kernel;
-}
-
-/* The kernel calls it EPIPE then, and receives tell the end. */
-static void a_reset_behind_an_end_that_is_met_on_the_way_back_is_no_receives_error(void **state)
-{
-	struct sockaddr nobody = { .sa_family = AF_UNSPEC };
-
-	(void)state;
-	for (int going = 0; going < 2; going++) {
-		struct bench b = bench_on_rings();
-
-		assert_sends(b.a, b.a_fd, "nobody takes it");
-		assert_int_equal(conn_shutdown(b.b, b.b_fd, SHUT_WR), 0);
-		assert_int_equal(connect(b.b_fd, &nobody, sizeof(nobody)), 0);
-		if (going)
-			retreat_go_unlocked(b.a, b.a_fd, REASON_EXEC);
-		else
-			retreat_back_unlocked(b.a, b.a_fd, REASON_SIGIO);
-		assert_int_equal(conn_recv(b.a, b.a_fd, (char[8]){ 0 }, 8, 0), 0);
-		assert_int_equal(so_error(b.a, b.a_fd), EPIPE);
-		assert_int_equal(conn_send(b.a, b.a_fd, "x", 1, MSG_NOSIGNAL), -EPIPE);
-		assert_int_equal(so_error(b.a, b.a_fd), 0);
-		end(&b);
-	}
-}
-
 /* Receives and waits, and sends nothing. */
 static void who_only_receives_answers_too(void **state)
 {
@@ -564,8 +510,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(who_goes_hands_on_a_quiet_connection),
 		cmocka_unit_test(what_was_not_read_comes_over_tcp_before_anything_else),
-		cmocka_unit_test(a_reset_that_is_met_on_the_way_back_is_no_end),
-		cmocka_unit_test(a_reset_behind_an_end_that_is_met_on_the_way_back_is_no_receives_error),
 		cmocka_unit_test(who_only_receives_answers_too),
 		cmocka_unit_test(who_has_the_ring_drains_it_and_discards_what_came_twice),
 		cmocka_unit_test(readiness_does_not_take_the_overlap_for_data),
