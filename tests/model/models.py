@@ -277,6 +277,25 @@ MODELS = {
             "HANDLERS_ONLY": ([], "where no handler is known nobody gives up"),
         },
     },
+    "counted": {
+        "scenes": {
+            "vain": ([], "a call that is woken in vain, and a handler that ends it"),
+            "nested": (["-DNESTED"], "the handler sleeps, too"),
+            "threads": (["-DTHREADS"], "another thread lets the signal in as well"),
+            "two": (["-DTWO"], "a handler with SA_RESTART runs at any moment, too"),
+        },
+        "mutations": {
+            "COUNT_BEFORE_LEFT": ([], "the count is looked at before the time is written"),
+            "BY_VALUE": ([], "the time is copied before the system call"),
+            "NOT_ZEROED": ([], "the stub counts only"),
+            "NOT_COUNTED": ([], "the stub takes the time away only"),
+            "SINCE_AT_EACH": ([], "the count is noted anew at each sleep"),
+            "LEFT_BEHIND": (["-DNESTED"], "a sleep leaves its time behind"),
+            "KEPT_OUT": (["-DTHREADS"], "between two sleeps the mask keeps signals for the next one"),
+            "COUNT_SPLIT": (["-DTWO"], "a stub reads and writes the count in two steps"),
+            "VERDICT_READS_TWICE": (["-DTWO"], "the count is judged, and then read again to be noted"),
+        },
+    },
     "idle": {
         "scenes": {
             "watch": ([], "two threads, each with a connection, whose waits alone can look"),
