@@ -131,14 +131,15 @@ static void drop(void *c)
 }
 
 /* No lock is held. 0: try again; -EAGAIN: the time is over; WAIT_HANDLED, -EINTR; -EBADF: closed meanwhile. */
-static int await_room(struct conn *c, int fd, int64_t deadline)
+static int await_room(struct conn *c, int fd, uint64_t *handled)
 {
+	int64_t deadline = wait_deadline(load_relaxed(&c->snd_timeout_ns));
 	int r;
 
 	if (!conn_hold(c, fd))
 		return -EBADF;
 	UNWOUND_BEGIN(drop, c);
-	r = wait_lane(c, fd, WAIT_TX, deadline, NULL, true);
+	r = wait_lane(c, fd, WAIT_TX, deadline, handled, true);
 	UNWOUND_END();
 	if (fdtab_get(fd) != c)
 		r = -EBADF;
@@ -207,6 +208,7 @@ static void sendfile_over(void *arg)
 
 static ssize_t send_all(struct conn *c, int fd, struct sending *s, size_t count)
 {
+	uint64_t handled = counted_now();
 	bool patient = true;
 	ssize_t n = 0;
 
@@ -229,7 +231,7 @@ static ssize_t send_all(struct conn *c, int fd, struct sending *s, size_t count)
 		}
 		if (n != -EAGAIN || !block)
 			break;
-		n = await_room(c, fd, wait_deadline(load_relaxed(&c->snd_timeout_ns)));
+		n = await_room(c, fd, &handled);
 		if (n < 0 || (n == WAIT_HANDLED && s->done))
 			break;
 	}
@@ -361,12 +363,13 @@ static ssize_t splice_in_more(struct conn *c, int fd, int pipe_fd, size_t len, u
 
 ssize_t conn_splice_in(struct conn *c, int fd, int pipe_fd, size_t len, unsigned flags)
 {
+	uint64_t handled = counted_now();
 	uint8_t byte;
 	ssize_t n;
 	int r = pipe_check(pipe_fd);
 
 	while (r == 0) {
-		r = pipe_await(pipe_fd, POLLOUT, !pipe_never_blocks(pipe_fd, flags));
+		r = pipe_await(pipe_fd, POLLOUT, !pipe_never_blocks(pipe_fd, flags), &handled);
 		if (r < 0)
 			break;
 		/* A look at one byte waits for it, takes what steps are due, and finds the end; the bytes then move in one step. */
@@ -431,6 +434,7 @@ static ssize_t splice_out_step(int pipe_fd, struct conn *c, int fd, size_t len, 
 
 ssize_t conn_splice_out(int pipe_fd, struct conn *c, int fd, size_t len, unsigned flags)
 {
+	uint64_t handled = counted_now();
 	size_t done = 0;
 	bool block, patient = true;
 	ssize_t n = pipe_check(pipe_fd);
@@ -441,7 +445,7 @@ ssize_t conn_splice_out(int pipe_fd, struct conn *c, int fd, size_t len, unsigne
 		conn_read_options(c, fd);
 	block = !load_relaxed(&c->nonblock);
 	while (done < len) {
-		n = pipe_await(pipe_fd, POLLIN, !done && !pipe_never_blocks(pipe_fd, flags));
+		n = pipe_await(pipe_fd, POLLIN, !done && !pipe_never_blocks(pipe_fd, flags), &handled);
 		if (n < 0)
 			break;
 		hold_for_switch(c, fd, block);
@@ -453,7 +457,7 @@ ssize_t conn_splice_out(int pipe_fd, struct conn *c, int fd, size_t len, unsigne
 			continue;
 		if (n != -EAGAIN || !block)
 			break;
-		n = await_room(c, fd, wait_deadline(load_relaxed(&c->snd_timeout_ns)));
+		n = await_room(c, fd, &handled);
 		if (n < 0 || (n == WAIT_HANDLED && done))
 			break;
 	}

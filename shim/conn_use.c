@@ -343,14 +343,6 @@ static void sleep_over(void *arg)
 		sleeper_gone(c, s->passed);
 }
 
-static void sleep_unwound(void *arg)
-{
-	struct conn_sleep *s = arg;
-
-	sleep_over(s);
-	signals_unwound(&s->between);
-}
-
 void conn_call_sleeps(struct conn *c, struct conn_sleep *s)
 {
 	struct signals_held held;
@@ -360,17 +352,16 @@ void conn_call_sleeps(struct conn *c, struct conn_sleep *s)
 			pass(c, s);
 		return;
 	}
+	s->handled = counted_now();
 	signals_hold(&held);
 	s->passed = 0;
-	_pthread_cleanup_push(&s->unwound, sleep_unwound, s);
+	_pthread_cleanup_push(&s->unwound, sleep_over, s);
 	conn_hold_locked(c);
 	fetch_add(&use_of(c)->sleepers, 1);
 	s->slept = c;
 	if (unlikely(conn_use_is_leaving(c)))
 		pass(c, s);
 	signals_release(&held);
-	if (signals_count_between())
-		signals_hold_now(&s->between);
 }
 
 bool conn_call_has(const struct conn *c, int fd)
@@ -385,14 +376,9 @@ static bool has_passed(const struct conn *c, const struct conn_sleep *s)
 
 int conn_call_waits(struct conn *c, struct conn_sleep *s, int *fd, int what, bool briefly, int64_t deadline_ns)
 {
-	const struct signals_held *held = s->between.held ? &s->between : NULL;
-	int r = briefly ? wait_briefly(c, *fd, deadline_ns, held) : wait_lane(c, *fd, (enum wait_for)what, deadline_ns, held, has_passed(c, s));
+	int r = briefly ? wait_briefly(c, *fd, deadline_ns, &s->handled) :
+			  wait_lane(c, *fd, (enum wait_for)what, deadline_ns, &s->handled, has_passed(c, s));
 
-	/* It may still have to run. */
-	if (r == WAIT_HANDLED && held) {
-		signals_release_now(&s->between);
-		signals_hold_now(&s->between);
-	}
 	if (likely(fdtab_get(*fd) == c))
 		return r;
 	*fd = (int)load_acquire(&use_of(c)->kept) - 1;
@@ -409,8 +395,6 @@ void conn_call_ends(struct conn *c, struct conn_sleep *s)
 	_pthread_cleanup_pop(&s->unwound, 0);
 	sleep_over(s);
 	signals_release(&held);
-	signals_release(&s->between);
-	s->between.held = false;
 }
 
 bool conn_use_asleep(const struct conn *c)

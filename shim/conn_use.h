@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "shim/signals.h"
+#include "shim/counted.h"
 #include "shim/unwound.h"
 
 struct conn;
@@ -37,7 +37,7 @@ struct conn_sleep {
 	struct conn *slept;	/* counted among its sleepers; NULL: not yet, or not any more */
 	uint32_t passed;	/* the era in which it has no use of the link, see conn_use.c; 0: it has one */
 	struct _pthread_cleanup_buffer unwound;	/* from then on until conn_call_ends() */
-	struct signals_held between;	/* signals that come between two sleeps */
+	uint64_t handled;	/* counted_now() when it began to wait, then what wait_lane() has told */
 };
 /* Before a sleep, under the lane's lock; counts once a call. */
 void conn_call_sleeps(struct conn *c, struct conn_sleep *s);
@@ -46,10 +46,10 @@ void conn_call_sleeps(struct conn *c, struct conn_sleep *s);
  * there is none, and where the kernel would begin the call anew after a signal and find the number closed.
  */
 int conn_call_waits(struct conn *c, struct conn_sleep *s, int *fd, int what, bool briefly, int64_t deadline_ns);
-/* It has moved bytes, and a signal has come: where it found that it did not have to sleep, the kernel's would end all the same. */
+/* It has moved bytes, and a handler has run: where it found that it did not have to sleep, the kernel's would end all the same. */
 static inline bool conn_call_is_due(const struct conn_sleep *s)
 {
-	return unlikely(s->between.held) && signals_due(&s->between);
+	return s->slept && unlikely(s->handled != counted_now());
 }
 /* The call is over. */
 void conn_call_ends(struct conn *c, struct conn_sleep *s);

@@ -323,7 +323,7 @@ int epoll_set_ctl(int epfd, int op, int fd, struct conn *c, struct epoll_event *
 /* What is left of n events that the kernel's call has told; -EAGAIN: nothing is, and it is to be looked at more closely. */
 int epoll_set_told(int epfd, struct epoll_set *s, struct epoll_event *events, int n, int max);
 /* timeout_ns < 0: for ever. */
-int epoll_set_wait(int epfd, struct epoll_event *events, int nr_events, int64_t timeout_ns, const sigset_t *mask);
+int epoll_set_wait(int epfd, struct epoll_event *events, int nr_events, int64_t timeout_ns, const sigset_t *mask, uint64_t handled);
 /* ---- epoll_queue.c: with the lock held ------------------------------------------------------------------------------ */
 
 /* Takes what was stirred into the queue, and frees what was forgotten. */

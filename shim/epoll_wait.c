@@ -11,12 +11,14 @@
 #include <string.h>
 #include <time.h>
 
+#include "shim/asleep.h"
 #include "shim/conn.h"
+#include "shim/counted.h"
 #include "shim/epoll.h"
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
 #include "shim/idle.h"
-#include "shim/real.h"
+#include "shim/sandbox.h"
 #include "shim/signals.h"
 #include "shim/unwound.h"
 #include "ringbuf/sys.h"
@@ -65,39 +67,27 @@ static void leave_cancelled(void *arg)
 		epoll_set_leave(s);
 }
 
-/* The program's own wait, a cancellation point like it. */
-static int sleep_in_kernel(int epfd, struct epoll_event *events, int max, int64_t left_ns, const sigset_t *mask)
+/* What goes with a call through all its sleeps. */
+struct sleeping {
+	const sigset_t *mask;
+	struct signals_held *held;
+	uint64_t handled;	/* counted_now() as it began */
+};
+
+static int sleep_in_kernel(int epfd, struct epoll_event *events, int max, int64_t left_ns, const struct sleeping *w)
 {
-	int saved = errno, n;
-
-	if (left_ns < 0 || left_ns % 1000000 == 0) {
-		int64_t ms = left_ns < 0 ? -1 : left_ns / 1000000;
-
-		n = real_epoll_pwait(epfd, events, max, ms > INT32_MAX ? INT32_MAX : (int)ms, mask);
-	} else {
-		struct timespec ts = { left_ns / 1000000000, left_ns % 1000000000 };
-
-		n = real_epoll_pwait2(epfd, events, max, &ts, mask);
-		if (n < 0 && errno == ENOSYS) {
-			int64_t ms = left_ns / 1000000 + 1;
-
-			n = real_epoll_pwait(epfd, events, max, ms > INT32_MAX ? INT32_MAX : (int)ms, mask);
-		}
-	}
-	if (n < 0)
-		n = -errno;
-	errno = saved;
-	return n;
+	signals_hold_masked(w->held, w->mask);
+	return asleep_in_epoll(epfd, events, max, left_ns, w->mask, w->handled, sandbox_why() == REASON_SECCOMP);
 }
 
 /* Comes back with the lock held. */
 static int sleep_on_set(struct epoll_set *s, int epfd, struct epoll_event *events, int max, int64_t left_ns,
-			const sigset_t *mask)
+			const struct sleeping *w)
 {
 	int n;
 
 	UNWOUND_BEGIN(leave_cancelled, s);
-	n = sleep_in_kernel(epfd, events, max, left_ns, mask);
+	n = sleep_in_kernel(epfd, events, max, left_ns, w);
 	UNWOUND_END();
 	fetch_sub(&s->nr_waiters, 1);
 	set_lock(s);
@@ -180,7 +170,7 @@ static bool set_is_calm(const struct epoll_set *s)
 }
 
 static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
-			const sigset_t *mask)
+			const struct sleeping *w)
 {
 	int64_t deadline = timeout_ns > 0 ? now_ns() + timeout_ns : 0, left = timeout_ns, slice;
 	unsigned rounds = 0;
@@ -258,7 +248,7 @@ sleep:
 		}
 		slice = epoll_set_until_probe(s, left);
 		set_unlock(s);
-		n = sleep_on_set(s, epfd, events, max, slice, mask);
+		n = sleep_on_set(s, epfd, events, max, slice, w);
 		s->looked_ns = now_ns();
 		s->turn = n == max;
 		if (n == 0 && slice != left) {
@@ -313,7 +303,7 @@ static void uncount_cancelled(void *arg)
  * are counted. -EAGAIN: that has happened, or a rendezvous has a step to make.
  */
 static int wait_plain(struct epoll_set *s, int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
-		      const sigset_t *mask)
+		      const struct sleeping *w)
 {
 	int n = -EAGAIN;
 
@@ -321,14 +311,14 @@ static int wait_plain(struct epoll_set *s, int epfd, struct epoll_event *events,
 	fence_full();
 	if (set_is_kernels(s)) {
 		UNWOUND_BEGIN(uncount_cancelled, s);
-		n = sleep_in_kernel(epfd, events, max, timeout_ns, mask);
+		n = sleep_in_kernel(epfd, events, max, timeout_ns, w);
 		UNWOUND_END();
 	}
 	fetch_sub(&s->nr_waiters, 1);
 	return epoll_set_told(epfd, s, events, n, max);
 }
 
-static int wait_on(int epfd, struct epoll_event *events, int max, int64_t timeout_ns, const sigset_t *mask)
+static int wait_on(int epfd, struct epoll_event *events, int max, int64_t timeout_ns, const struct sleeping *w)
 {
 	int64_t deadline = timeout_ns > 0 ? now_ns() + timeout_ns : 0, slice;
 	struct epoll_set *s;
@@ -340,7 +330,7 @@ static int wait_on(int epfd, struct epoll_event *events, int max, int64_t timeou
 		if (!set_is_kernels(s) || (rung && !set_is_plain(s)))
 			break;
 		slice = epoll_set_until_probe(s, timeout_ns);
-		n = wait_plain(s, epfd, events, max, slice, mask);
+		n = wait_plain(s, epfd, events, max, slice, w);
 		if (n != -EAGAIN && (n || slice == timeout_ns))
 			return n;
 		rung = n == -EAGAIN;
@@ -355,8 +345,8 @@ static int wait_on(int epfd, struct epoll_event *events, int max, int64_t timeou
 		return -EINVAL;
 	s = epoll_set_enter(epfd);
 	if (!s)
-		return sleep_in_kernel(epfd, events, max, timeout_ns, mask);
-	n = wait_entered(s, epfd, events, max, timeout_ns, mask);
+		return sleep_in_kernel(epfd, events, max, timeout_ns, w);
+	n = wait_entered(s, epfd, events, max, timeout_ns, w);
 	set_requeue_told(s, n == max);
 	set_run_pokes(s);
 	set_settle(s);
@@ -364,13 +354,15 @@ static int wait_on(int epfd, struct epoll_event *events, int max, int64_t timeou
 	return n;
 }
 
-int epoll_set_wait(int epfd, struct epoll_event *events, int max, int64_t timeout_ns, const sigset_t *mask)
+int epoll_set_wait(int epfd, struct epoll_event *events, int max, int64_t timeout_ns, const sigset_t *mask, uint64_t handled)
 {
 	struct signals_held held;
+	struct sleeping w = { .held = &held, .handled = handled };
 	int n;
 
 	signals_hold(&held);
-	n = wait_on(epfd, events, max, timeout_ns, signals_asleep(&held, mask));
+	w.mask = signals_asleep(&held, mask);
+	n = wait_on(epfd, events, max, timeout_ns, &w);
 	signals_release(&held);
 	return n;
 }

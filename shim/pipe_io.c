@@ -10,6 +10,8 @@
 #include <sys/uio.h>
 
 #include "ringbuf/sys.h"
+#include "shim/asleep.h"
+#include "shim/counted.h"
 #include "shim/own_fd.h"
 
 #define OWN_PIPE_BYTES 65536
@@ -21,13 +23,17 @@ int pipe_check(int pipe_fd)
 	return r == -EBADF ? -EBADF : r < 0 ? -EINVAL : 0;
 }
 
-int pipe_await(int pipe_fd, short event, bool block)
+int pipe_await(int pipe_fd, short event, bool block, uint64_t *handled)
 {
 	struct pollfd p = { .fd = pipe_fd, .events = event };
-	struct timespec now = { 0 };
-	long r = sys_call5(SYS_ppoll, &p, 1, block ? NULL : &now, NULL, 8);
+	int r;
 
-	return r > 0 ? 0 : r == 0 ? -EAGAIN : (int)r;
+	if (!block)
+		return sys_ready_now(pipe_fd, event) ? 0 : -EAGAIN;
+	do
+		r = asleep_in_poll(&p, 1, -1, NULL, *handled);
+	while (r == -EINTR && counted_interrupted(handled, false) == COUNTED_RESTARTS);
+	return r > 0 ? 0 : r;
 }
 
 bool pipe_never_blocks(int pipe_fd, unsigned flags)

@@ -18,8 +18,8 @@ int pipe_check(int pipe_fd);
 /* `flags` are splice()'s. */
 bool pipe_never_blocks(int pipe_fd, unsigned flags);
 
-/* 0 when the pipe is ready, -EAGAIN where it is not and must not be waited for, -EINTR. No lane is locked. */
-int pipe_await(int pipe_fd, short event, bool block);
+/* 0 when the pipe is ready, -EAGAIN where it is not and must not be waited for, -EINTR; `handled` as in wait.h. No lane is locked. */
+int pipe_await(int pipe_fd, short event, bool block, uint64_t *handled);
 
 /*
  * From a pipe, where `pos` is -1, or from a file. 0 at the end; -EAGAIN: nothing at once; -EOPNOTSUPP: a file that cannot be read

@@ -24,6 +24,8 @@ struct item {
 	uint64_t rx_seen, tx_seen;
 };
 
+struct signals_held;
+
 struct poll_call {
 	struct pollfd *fds;	/* the program's */
 	struct pollfd *kernel;	/* the same with what the kernel is asked, then bells and negotiations */
@@ -34,6 +36,8 @@ struct poll_call {
 	bool gathered;		/* it stood for them in the last sleep */
 	bool relatives;		/* among what is extra is the watch on those who share a connection with us */
 	bool has_sets;		/* of ours, to be looked through before the kernel is asked about them */
+	uint64_t handled;	/* counted_now() as the call began */
+	struct signals_held *held;
 	bool select;		/* asks for no more than its sets mean, and refuses numbers that are closed when it begins */
 	void *map;
 	size_t map_bytes;

@@ -227,43 +227,44 @@ static bool epoll_is_ours(int epfd, const struct epoll_event *events, int nr_eve
 	       fdtab_epoll(epfd);
 }
 
-static NOINLINE int epoll_wait_slow(int epfd, struct epoll_event *events, int nr_events, int timeout)
+static NOINLINE int epoll_wait_slow(int epfd, struct epoll_event *events, int nr_events, int timeout, uint64_t handled)
 {
 	if (!epoll_is_ours(epfd, events, nr_events))
 		return real_epoll_wait(epfd, events, nr_events, timeout);
-	return (int)as_errno(epoll_set_wait(epfd, events, nr_events, ns_of_ms(timeout), NULL));
+	return (int)as_errno(epoll_set_wait(epfd, events, nr_events, ns_of_ms(timeout), NULL, handled));
 }
 
 EXPORT int epoll_wait(int epfd, struct epoll_event *events, int nr_events, int timeout)
 {
 	int64_t state = load_relaxed(&guard_state);
+	uint64_t handled = counted_now();
 	struct epoll_set *s;
 	int n;
 
 	if (unlikely(state != GUARD_READY))
-		return state ? epoll_wait_slow(epfd, events, nr_events, timeout) : real_epoll_wait(epfd, events, nr_events, timeout);
+		return state ? epoll_wait_slow(epfd, events, nr_events, timeout, handled) : real_epoll_wait(epfd, events, nr_events, timeout);
 	s = fdtab_epoll(epfd);
 	if (unlikely(!s))
-		return epoll_wait_slow(epfd, events, nr_events, timeout);
+		return epoll_wait_slow(epfd, events, nr_events, timeout, handled);
 	store_relaxed(&s->waits_alone, 1);
 	fence_compiler();
 	if (unlikely(!epoll_set_is_left_alone(s, timeout > 0))) {
 		store_relaxed(&s->waits_alone, 0);
-		return epoll_wait_slow(epfd, events, nr_events, timeout);
+		return epoll_wait_slow(epfd, events, nr_events, timeout, handled);
 	}
 	n = real_epoll_wait(epfd, events, nr_events, timeout);
 	store_relaxed(&s->waits_alone, 0);
 	if (unlikely(n < 0))
 		return n;
 	n = epoll_set_told(epfd, s, events, n, nr_events);
-	return likely(n >= 0) ? n : epoll_wait_slow(epfd, events, nr_events, timeout);
+	return likely(n >= 0) ? n : epoll_wait_slow(epfd, events, nr_events, timeout, handled);
 }
 
 EXPORT int epoll_pwait(int epfd, struct epoll_event *events, int nr_events, int timeout, const sigset_t *mask)
 {
 	if (!epoll_is_ours(epfd, events, nr_events))
 		return real_epoll_pwait(epfd, events, nr_events, timeout, mask);
-	return (int)as_errno(epoll_set_wait(epfd, events, nr_events, ns_of_ms(timeout), mask));
+	return (int)as_errno(epoll_set_wait(epfd, events, nr_events, ns_of_ms(timeout), mask, counted_now()));
 }
 
 EXPORT int epoll_pwait2(int epfd, struct epoll_event *events, int nr_events, const struct timespec *timeout,
@@ -271,5 +272,5 @@ EXPORT int epoll_pwait2(int epfd, struct epoll_event *events, int nr_events, con
 {
 	if (!epoll_is_ours(epfd, events, nr_events) || !timeout_good(timeout))
 		return real_epoll_pwait2(epfd, events, nr_events, timeout, mask);
-	return (int)as_errno(epoll_set_wait(epfd, events, nr_events, ns_of_timeout(timeout), mask));
+	return (int)as_errno(epoll_set_wait(epfd, events, nr_events, ns_of_timeout(timeout), mask, counted_now()));
 }

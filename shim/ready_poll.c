@@ -11,6 +11,7 @@
 
 #include "shim/conn_far.h"
 #include "shim/conn_probe.h"
+#include "shim/counted.h"
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
 #include "shim/idle.h"
@@ -357,10 +358,11 @@ int ready_poll(struct pollfd *fds, uint64_t nr_fds, int64_t timeout_ns, const si
 	struct pollfd few_kernel[4 * FEW_FDS + 1];
 	struct item few_items[FEW_FDS];
 	struct poll_call p = { .fds = fds, .kernel = few_kernel, .items = few_items, .nr_fds = nr_fds,
-			       .bell_set = -1, .select = select };
+			       .bell_set = -1, .handled = counted_now(), .select = select };
 	struct signals_held held;
 	int n;
 
+	p.held = &held;
 	signals_hold(&held);
 	if (nr_fds > FEW_FDS) {
 		long at;

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "shim/asleep.h"
 #include "shim/conn_far.h"
 #include "shim/conn_holders.h"
 #include "shim/conn_probe.h"
@@ -14,7 +15,7 @@
 #include "shim/nego.h"
 #include "shim/own_fd.h"
 #include "shim/ready_call.h"
-#include "shim/real.h"
+#include "shim/signals.h"
 #include "shim/unseen.h"
 #include "ringbuf/sys.h"
 
@@ -199,14 +200,8 @@ void poll_abandoned(void *arg)
 
 static int sleep_once(struct poll_call *p, int64_t left_ns, const sigset_t *mask)
 {
-	struct timespec left = { left_ns / 1000000000, left_ns % 1000000000 };
-	int saved = errno, n;
-
-	n = real_ppoll(p->kernel, p->nr_fds + p->nr_extra, left_ns < 0 ? NULL : &left, mask);
-	if (n < 0)
-		n = -errno;
-	errno = saved;
-	return n;
+	signals_hold_masked(p->held, mask);
+	return asleep_in_poll(p->kernel, p->nr_fds + p->nr_extra, left_ns, mask, p->handled);
 }
 
 int poll_sleep(struct poll_call *p, int64_t left_ns, const sigset_t *mask)

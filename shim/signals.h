@@ -2,7 +2,7 @@
 /*
  * Which signals the program catches, and how an interrupted call is to go on: known from the calls that install handlers
  * (signal_calls.c), because asking the kernel 64 times before every sleep would cost too much. Bit N-1 is signal N.
- * A handler installed behind the shim's back is in neither mask; a wait that it interrupts ends with EINTR.
+ * A handler installed behind the shim's back is in no mask; a wait that it interrupts ends with EINTR.
  */
 #ifndef RINGWAY_SHIM_SIGNALS_H
 #define RINGWAY_SHIM_SIGNALS_H
@@ -15,7 +15,13 @@
 
 #pragma GCC visibility push(hidden)
 
+#define SIGNAL_BIT(sig) (UINT64_C(1) << ((sig) - 1))
+/* They cannot wait, and who catches them may look at its own stack. */
+#define SIGNALS_OF_INSTRUCTIONS (SIGNAL_BIT(SIGSEGV) | SIGNAL_BIT(SIGBUS) | SIGNAL_BIT(SIGFPE) | SIGNAL_BIT(SIGILL) | SIGNAL_BIT(SIGTRAP) | SIGNAL_BIT(SIGSYS))
+
 extern _Atomic uint64_t signals_restart, signals_norestart;
+/* Caught, but not counted (counted.h). */
+extern _Atomic uint64_t signals_uncounted;
 
 /* Handlers already installed when we start. */
 int signals_init(void);
@@ -36,18 +42,8 @@ struct signals_held {
 };
 
 void signals_hold_now(struct signals_held *h);
+void signals_hold_these(struct signals_held *h, uint64_t these);
 void signals_release_now(const struct signals_held *h);
-
-/*
- * Between two sleeps of one call a signal must not be forgotten: the kernel's call would have ended with EINTR. So a call that has slept keeps
- * signals for its next sleep, or its end, where a handler without SA_RESTART is there: another thread or process may send such a signal with something
- * that wakes the call for nothing. Elsewhere the two system calls are saved.
- */
-bool signals_count_between(void);
-/* Is a handler due that is kept? */
-bool signals_due(const struct signals_held *h);
-/* The call does not come back. A handler that jumps has a mask of its own; who is cancelled as it falls asleep has ours. */
-void signals_unwound(struct signals_held *h);
 
 #pragma GCC visibility pop
 
@@ -56,6 +52,18 @@ static inline void signals_hold(struct signals_held *h)
 	h->held = false;
 	if (unlikely(load_relaxed(&signals_leave) == SIGNALS_JUMP))
 		signals_hold_now(h);
+}
+
+/* A wait is about to sleep with the program's mask: what that keeps out is kept out between its sleeps, too. */
+static inline void signals_hold_masked(struct signals_held *h, const sigset_t *mask)
+{
+	uint64_t these = 0;
+
+	if (likely(!mask) || h->held)
+		return;
+	__builtin_memcpy(&these, mask, sizeof(these));
+	if (these)
+		signals_hold_these(h, these);
 }
 
 static inline void signals_release(const struct signals_held *h)
@@ -80,6 +88,14 @@ static inline uint64_t signals_restart_mask(void)
 static inline uint64_t signals_norestart_mask(void)
 {
 	return load_relaxed(&signals_norestart);
+}
+
+/* A sleep was interrupted, and no handler was counted: would the kernel begin the call anew? */
+static inline bool signals_uncounted_restart(void)
+{
+	uint64_t uncounted = load_relaxed(&signals_uncounted);
+
+	return uncounted & signals_restart_mask() && !(uncounted & signals_norestart_mask());
 }
 
 /* The program is about to jump. */

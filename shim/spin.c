@@ -16,6 +16,7 @@
 #include "ringbuf/atomic.h"
 #include "ringbuf/sys.h"
 #include "shim/clock.h"
+#include "shim/counted.h"
 #include "shim/options.h"
 #include "shim/wait.h"
 
@@ -175,6 +176,7 @@ void spin_result(bool hit, uint32_t spent_ns, int64_t now)
 static inline bool run(bool (*ready)(void *arg), void *arg, bool relaxes)
 {
 	uint32_t budget = spin_budget_ns();
+	uint64_t handled = counted_now();
 	int64_t start, now, spent = 0;
 	bool hit = false;
 
@@ -189,6 +191,9 @@ static inline bool run(bool (*ready)(void *arg), void *arg, bool relaxes)
 		}
 		now = now_ns();
 		spent = now - start;
+		/* The sleep will find that, too, and end. */
+		if (unlikely(counted_now() != handled))
+			return hit;
 	}
 	spin_result(hit, spent > UINT32_MAX ? UINT32_MAX : (uint32_t)spent, now);
 	return hit;

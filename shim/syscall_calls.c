@@ -10,6 +10,7 @@
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/sendfile.h>
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 #include "shim/conn_iov.h"
+#include "shim/counted.h"
 #include "shim/guard.h"
 #include "shim/inherit.h"
 #include "shim/sandbox.h"
@@ -112,10 +114,21 @@ static long process_call(const struct args *x)
 	return pid;
 }
 
+/* A struct as the kernel has it: the handler is its first word. */
 static long signal_call(const struct args *x)
 {
-	long result = pass(x);
+	uintptr_t counted[4], *old = (uintptr_t *)x->c;
+	struct args y = *x;
+	long result;
 
+	if (x->b && x->d == 8 && may_read(x->b, sizeof(counted))) {
+		memcpy(counted, (const void *)x->b, sizeof(counted));
+		counted[0] = counted_stub((int)x->a, counted[0]);
+		y.b = (long)counted;
+	}
+	result = pass(&y);
+	if (result == 0 && old)
+		*old = counted_program(*old);
 	if (result == 0 && x->b)
 		signals_refresh((int)x->a);
 	return result;

@@ -2,8 +2,7 @@
 /*
  * Waiting inside a data call. Signals: the sleep is a real ppoll(), so a handler runs as it always would, and whether the call
  * goes on afterwards is decided as the kernel does for recv() and send(): it is restarted for handlers with SA_RESTART unless a
- * timeout is set. ppoll() itself always ends with EINTR and does not say for which handler; where the program has handlers of
- * both kinds, the restarting ones are kept out of the sleep by its mask, and a signalfd ends it when one of them is due.
+ * timeout is set. Which have run, in the sleep or since the call began to wait, is counted (counted.h).
  */
 #include "shim/wait.h"
 
@@ -11,11 +10,10 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <string.h>
-#include <sys/signalfd.h>
 #include <time.h>
 
 #include "ringbuf/sys.h"
+#include "shim/asleep.h"
 #include "shim/conn.h"
 #include "shim/conn_end.h"
 #include "shim/conn_far.h"
@@ -25,8 +23,6 @@
 #include "shim/conn_use.h"
 #include "shim/idle.h"
 #include "shim/nego.h"
-#include "shim/own_fd.h"
-#include "shim/real.h"
 #include "shim/retreat.h"
 #include "shim/signals.h"
 #include "shim/unwound.h"
@@ -147,14 +143,6 @@ static short kernel_events(struct conn *c, enum wait_for what, int64_t *limit_ns
 	return (load_relaxed(&c->tx.peer_ended) ? 0 : POLLRDHUP) | frames;
 }
 
-/* What decides about EINTR, gathered before the sleep. */
-struct interruption {
-	int signal_fd;		/* readable: a restarting handler is due; -1: not needed */
-	sigset_t mask;		/* for the sleep, if signal_fd is there */
-	uint64_t kept_out;	/* what it has more than the program's */
-	bool timed;
-};
-
 /* What this thread has in hand. */
 struct sleeper {
 	struct conn *c;
@@ -162,57 +150,15 @@ struct sleeper {
 	bool armed, counted, held;
 	bool unlinked;		/* counted by conn_wait_enters() */
 	bool far_rung;		/* what carries a far link has something */
-	struct interruption in;
+	uint64_t *handled;
 	struct signals_held held_back;
 };
-
-static void to_sigset(sigset_t *set, uint64_t bits)
-{
-	for (int sig = 1; sig <= 64; sig++)
-		if (bits & UINT64_C(1) << (sig - 1))
-			sigaddset(set, sig);
-}
-
-static void interruption_prepare(struct interruption *in, const struct signals_held *held, bool timed)
-{
-	uint64_t restart = signals_restart_mask(), now_masked = 0;
-	int fd;
-
-	in->timed = timed;
-	in->signal_fd = -1;
-	if (timed || !restart || !signals_norestart_mask())
-		return;
-	/* What the program itself has blocked may be pending all the time. */
-	if (held->held)
-		memcpy(&now_masked, &held->program, KERNEL_SIGSET);
-	else
-		sys_call4(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &now_masked, KERNEL_SIGSET);
-	restart &= ~now_masked;
-	if (!restart)
-		return;
-	fd = (int)sys_call4(SYS_signalfd4, -1, &restart, KERNEL_SIGSET, SFD_CLOEXEC | SFD_NONBLOCK);
-	in->signal_fd = fd < 0 ? -1 : own_fd_adopt(fd, NULL);
-	if (in->signal_fd < 0)
-		return;
-	in->kept_out = restart;
-	sigemptyset(&in->mask);
-	to_sigset(&in->mask, now_masked | restart);
-}
-
-static void interruption_done(struct interruption *in)
-{
-	own_fd_close(in->signal_fd);
-}
 
 /* Neither the sleep nor the call around it will go on. */
 static void sleep_abandoned(void *arg)
 {
 	struct sleeper *s = arg;
 
-	if (s->in.signal_fd >= 0) {
-		sys_call4(SYS_rt_sigprocmask, SIG_UNBLOCK, &s->in.kept_out, NULL, KERNEL_SIGSET);
-		interruption_done(&s->in);
-	}
 	if (s->counted)
 		conn_thread_wakes(s->c, s->want);
 	if (s->armed)
@@ -221,15 +167,12 @@ static void sleep_abandoned(void *arg)
 		conn_wait_leaves(s->c);
 	if (s->held)
 		conn_drop(s->c);
-	*s = (struct sleeper){ .in.signal_fd = -1, .held_back = s->held_back };
+	*s = (struct sleeper){ .held_back = s->held_back };
 }
 
-/* The sleep was interrupted: is the call over? */
-static int interrupted(const struct interruption *in)
+static bool is_timed(struct conn *c, enum wait_for what)
 {
-	if (in->timed || in->signal_fd >= 0 || !signals_restart_mask() || signals_norestart_mask())
-		return -EINTR;
-	return WAIT_HANDLED;
+	return load_relaxed(what == WAIT_RX ? &c->rcv_timeout_ns : &c->snd_timeout_ns) != 0;
 }
 
 /* Once it is counted out, so that nobody rings the bell for this thread. */
@@ -253,14 +196,11 @@ static bool holds_completions(const struct conn *conn, int fd)
 
 static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadline_ns, bool *rung)
 {
-	enum { OWN, BELL, NEGO, SIGNAL, RELATIVES, FAR, NR };
+	enum { OWN, BELL, NEGO, RELATIVES, FAR, NR };
 	struct pollfd p[NR];
 	struct conn *c = s->c;
-	struct interruption *in = &s->in;
-	struct timespec left, *timeout = NULL;
-	int64_t limit_ns, until = deadline_ns;
-	bool timed = load_relaxed(what == WAIT_RX ? &c->rcv_timeout_ns : &c->snd_timeout_ns) != 0;
-	int err = errno, nr, interrupted_by;
+	int64_t limit_ns, until = deadline_ns, left_ns = -1;
+	int nr;
 
 	p[OWN] = (struct pollfd){ .fd = fd, .events = kernel_events(c, what, &limit_ns) };
 	/* With both directions shut it hangs up, asked or not. */
@@ -274,27 +214,17 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 		p[OWN].fd = -1;
 		limit_ns = limit_ns < BRIEFLY_NS ? limit_ns : BRIEFLY_NS;
 	}
-	interruption_prepare(in, &s->held_back, timed);
-	p[SIGNAL] = (struct pollfd){ .fd = in->signal_fd, .events = POLLIN };
 	if (limit_ns != WAIT_FOREVER && now_ns() + limit_ns < until)
 		until = now_ns() + limit_ns;
 	if (until != WAIT_FOREVER || idle_is_watched()) {
-		int64_t ns = until == WAIT_FOREVER ? -1 : until - now_ns();
-
-		ns = until != WAIT_FOREVER && ns < 0 ? 0 : idle_until(ns);
-		left = timespec_of(ns > 0 ? ns : 0);
-		timeout = ns < 0 ? NULL : &left;
+		left_ns = until == WAIT_FOREVER ? -1 : until - now_ns();
+		left_ns = until != WAIT_FOREVER && left_ns < 0 ? 0 : idle_until(left_ns);
 	}
-	nr = real_ppoll(p, NR, timeout, signals_asleep(&s->held_back, in->signal_fd >= 0 ? &in->mask : NULL));
-	nr = nr < 0 ? -errno : nr;
-	errno = err;
-	interrupted_by = nr == -EINTR ? interrupted(in) : 0;
-	interruption_done(in);
-	in->signal_fd = -1;
+	nr = asleep_in_poll(p, NR, left_ns, signals_asleep(&s->held_back, NULL), *s->handled);
 	*rung = nr > 0 && p[BELL].revents;
 	s->far_rung = nr > 0 && p[FAR].revents;
 	if (nr == -EINTR)
-		return interrupted_by;
+		return counted_interrupted(s->handled, is_timed(c, what));
 	if (nr == 0) {
 		if (deadline_ns != WAIT_FOREVER && now_ns() >= deadline_ns)
 			return -EAGAIN;
@@ -321,26 +251,25 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 		nego_poke(c, fd);
 	if (p[RELATIVES].revents)
 		conn_relative_ended();
-	return p[SIGNAL].revents ? WAIT_HANDLED : 0;
+	return 0;
 }
 
-int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, const struct signals_held *held, bool passed)
+int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, uint64_t *handled, bool passed)
 {
-	struct sleeper s = { .c = c, .want = what == WAIT_RX ? POLLIN : POLLOUT, .in.signal_fd = -1 };
+	struct sleeper s = { .c = c, .want = what == WAIT_RX ? POLLIN : POLLOUT, .handled = handled };
 	bool linked = conn_is_linked(c);
 	bool rung = false;
-	int r = 0;
+	int r = counted_verdict(handled, is_timed(c, what));
 
+	if (unlikely(r))
+		return r;
 	/* No bell of ours would wake it, and it would keep the link from being taken down. */
 	if (unlikely(!passed && !conn_is_linked(c) && conn_use_is_leaving(c)))
 		return 0;
 	UNWOUND_BEGIN(sleep_abandoned, &s);
 	if (linked && spin(c, what))
 		goto out;
-	if (held)
-		s.held_back = *held;
-	else
-		signals_hold(&s.held_back);
+	signals_hold(&s.held_back);
 	if (linked && conn_arm(c, s.want))
 		goto release;
 	s.armed = linked;
@@ -373,24 +302,18 @@ int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, c
 	if (unlikely(idle_is_watched()))
 		idle_look(now_ns());
 release:
-	if (!held)
-		signals_release(&s.held_back);
+	signals_release(&s.held_back);
 out:
 	UNWOUND_END();
 	return r;
 }
 
-int wait_briefly(struct conn *c, int fd, int64_t deadline_ns, const struct signals_held *held)
+int wait_briefly(struct conn *c, int fd, int64_t deadline_ns, uint64_t *handled)
 {
 	struct pollfd p = { .fd = fd };
-	struct timespec left = timespec_of(BRIEFLY_NS);
-	int err = errno, r;
 
-	r = real_ppoll(&p, 1, &left, held ? &held->program : NULL);
-	r = r < 0 ? -errno : r;
-	errno = err;
-	if (r == -EINTR)
-		return load_relaxed(&c->rcv_timeout_ns) || signals_norestart_mask() || !signals_restart_mask() ? -EINTR : WAIT_HANDLED;
+	if (asleep_in_poll(&p, 1, BRIEFLY_NS, NULL, *handled) == -EINTR)
+		return counted_interrupted(handled, is_timed(c, WAIT_RX));
 	return deadline_ns != WAIT_FOREVER && now_ns() >= deadline_ns ? -EAGAIN : 0;
 }
 
@@ -439,7 +362,7 @@ static void hold_for_acknowledgement(struct sleeper *s, int fd, bool may_block)
 
 void wait_for_acknowledgement(struct conn *c, int fd, bool may_block)
 {
-	struct sleeper s = { .c = c, .want = POLLOUT, .held = true, .in.signal_fd = -1 };
+	struct sleeper s = { .c = c, .want = POLLOUT, .held = true };
 
 	UNWOUND_BEGIN(sleep_abandoned, &s);
 	signals_hold(&s.held_back);

@@ -12,9 +12,9 @@
 #include <time.h>
 
 #include "shim/clock.h"
+#include "shim/counted.h"
 
 struct conn;
-struct signals_held;
 
 #define NS_PER_S INT64_C(1000000000)
 
@@ -44,19 +44,20 @@ enum wait_for {
 /* When a wait that starts now for timeout_ns ends, on CLOCK_MONOTONIC; 0 is for ever, as SO_RCVTIMEO has it. */
 int64_t wait_deadline(int64_t timeout_ns);
 
-#define WAIT_HANDLED 1
+#define WAIT_HANDLED COUNTED_RESTARTS
 
 /*
  * Returns 0 when it is worth trying again (which is not a promise), WAIT_HANDLED when a signal handler ran that restarts the call,
  * which ends it nevertheless if bytes have moved already; -EAGAIN past the deadline, -EINTR when a signal handler
- * ran that interrupts this call: one without SA_RESTART, or any while a timeout is set. The caller holds a use of the connection,
- * and drops it if it does not come back from here (unwound.h). `held`: signals that it keeps out but for the sleep, or NULL.
+ * ran that interrupts this call: one without SA_RESTART, or any while a timeout is set. `handled` is what counted_now() said when the call began to wait, then
+ * what has been returned already. The caller has looked in vain since the last time, holds a use of the connection,
+ * and drops it if it does not come back from here (unwound.h).
  * `passed`: it has no use of a link that is given up (conn_use.h); else it is to pass before it sleeps without one.
  */
-int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, const struct signals_held *held, bool passed);
+int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, uint64_t *handled, bool passed);
 
 /* For waits that no event ends: a millisecond, or until the deadline. Returns as wait_lane() does. */
-int wait_briefly(struct conn *c, int fd, int64_t deadline_ns, const struct signals_held *held);
+int wait_briefly(struct conn *c, int fd, int64_t deadline_ns, uint64_t *handled);
 
 /*
  * A one-way stream voids its own announcements: waits a moment for the acknowledgement of the one that stands, asleep for up to
@@ -80,7 +81,7 @@ bool spin_pays(void);
 /* Does the program want it at all, and is there another CPU for whom it waits for, as far as is known? */
 bool spin_allowed(void);
 
-/* Runs the spin by the budget: true as soon as `ready(arg)` is, false when the budget is spent. */
+/* Runs the spin by the budget: true as soon as `ready(arg)` is, false when the budget is spent or a signal handler has run. */
 bool spin_until(bool (*ready)(void *arg), void *arg);
 /* The same for a `ready` that pauses by itself when there is nothing. */
 bool spin_until_relaxing(bool (*ready)(void *arg), void *arg);

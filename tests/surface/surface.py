@@ -308,6 +308,8 @@ def cases(probes, work):
         "signals-woken-on-ring": Case(probe("signals", "woken"), at_once, check=ring_used),
         "signals-in-a-stream": Case(probe("signals", "stream")),
         "signals-in-a-stream-on-ring": Case(probe("signals", "stream"), at_once | {"spin": "1000000"}, check=ring_used),
+        "handlers": Case(probe("handlers")),
+        "handlers-on-ring": Case(probe("handlers"), at_once),
         "stdio": Case(probe("stdio"), at_once),
         "stdio-late": Case(probe("stdio", "late"), at_once, ring_used_for_all),
         "stdio-fork": Case(probe("stdio", "fork"), at_once, ring_used),
@@ -393,6 +395,14 @@ def cases(probes, work):
     table["peek-offset-on-ring"] = Case(probe("peek_offset"), at_once, ring_used)
     for how in ("threads", "processes", "three", "sets", "shut", "forks"):
         table["circle-" + how + "-on-ring"] = Case(probe("circle", how), at_once, ring_used)
+    for how in ("recv", "recvmsg", "peek", "send", "poll", "poll-timed", "ppoll", "select", "pselect", "epoll", "epoll-timed", "epoll_pwait", "epoll_pwait2"):
+        for name, args in (("", ()), ("-threads", ("threads",))):
+            table["interrupts-" + how + name] = Case(probe("interrupts", how, *args))
+            table["interrupts-" + how + name + "-on-ring"] = Case(probe("interrupts", how, *args), at_once, ring_used)
+    for how in ("ppoll", "epoll_pwait", "epoll_pwait2"):
+        table["interrupts-" + how + "-masked-on-ring"] = Case(probe("interrupts", how, "masked"), at_once, ring_used)
+    for how in ("epoll", "epoll-timed", "epoll_pwait"):
+        table["interrupts-" + how + "-on-ring-old-kernel"] = Case(probe("interrupts", how, "old"), at_once, ring_used)
     for how in ("jump", "copies", "cancel"):
         table["leave-" + how] = Case(probe("leave", how))
         table["leave-" + how + "-on-ring"] = Case(probe("leave", how), at_once, ring_used)

@@ -2,6 +2,7 @@
 #include "tests/unit/conn_bench.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <netinet/tcp.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include "ringbuf/shm.h"
+#include "shim/asleep.h"
 #include "shim/fdtab.h"
 #include "shim/links.h"
 #include "shim/nego.h"
@@ -25,28 +27,16 @@
 
 struct options options = { .spin_us = 0, .transports = TRANSPORT_BIT_SHM, .patience_ms = 1000, .summary_path = "asked for" };
 struct told told;
-_Atomic uint64_t signals_restart, signals_norestart;
+_Atomic uint64_t signals_restart, signals_norestart, signals_uncounted;
 _Atomic uint32_t signals_leave;
 
-static int poll_for_real(struct pollfd *fds, nfds_t nr, const struct timespec *timeout, const sigset_t *mask)
+int asleep_in_poll(struct pollfd *fds, nfds_t nr, int64_t ns, const sigset_t *mask, uint64_t since)
 {
-	return ppoll(fds, nr, timeout, mask);
-}
+	struct timespec left = { .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
+	int n = ppoll(fds, nr, ns < 0 ? NULL : &left, mask);
 
-int (*real_ppoll)(struct pollfd *fds, nfds_t nr, const struct timespec *timeout, const sigset_t *mask) = poll_for_real;
-
-bool signals_count_between(void)
-{
-	return false;
-}
-
-bool signals_due(const struct signals_held *h)
-{
-	return false;
-}
-
-void signals_unwound(struct signals_held *h)
-{
+	told.sleeps++;
+	return n < 0 ? -errno : n;
 }
 
 void signals_hold_now(struct signals_held *h)

@@ -23,7 +23,7 @@ struct bench {
 };
 
 struct told {
-	unsigned changed, reasons[NR_REASONS];
+	unsigned changed, sleeps, reasons[NR_REASONS];
 	uint64_t tcp_tx, tcp_rx, ring_tx, ring_rx;
 	uint64_t wr, doorbells, cqes;
 	unsigned retreated, switches, retreats;

@@ -8,7 +8,9 @@
 #include <cmocka.h>
 
 #include <sched.h>
+#include <signal.h>
 
+#include "shim/counted.h"
 #include "shim/options.h"
 #include "shim/wait.h"
 
@@ -48,6 +50,32 @@ static void fixed_budget_is_what_was_set(void **state)
 	assert_true(looks > 0);
 	options.spin_us = INT64_C(1) << 40;
 	assert_int_equal(spin_budget_ns(), UINT32_MAX);
+}
+
+static void handler(int sig)
+{
+}
+
+static bool interrupted(void *arg)
+{
+	if (++*(unsigned *)arg == 100)
+		raise(SIGUSR1);
+	return false;
+}
+
+static void spin_ends_when_a_handler_has_run(void **state)
+{
+	unsigned looks = 0;
+
+	(void)state;
+	assert_true(signal(SIGUSR1, (void (*)(int))counted_stub(SIGUSR1, (uintptr_t)handler)) != SIG_ERR);
+	options.spin_us = 1000000;
+	assert_false(spin_until(interrupted, &looks));
+	assert_in_range(looks, 100, 200);
+	looks = 0;
+	assert_false(spin_until_relaxing(interrupted, &looks));
+	assert_in_range(looks, 100, 200);
+	assert_true(signal(SIGUSR1, SIG_DFL) != SIG_ERR);
 }
 
 static void spin_ends_with_what_it_waits_for(void **state)
@@ -257,6 +285,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(fixed_budget_is_what_was_set),
 		cmocka_unit_test(spin_ends_with_what_it_waits_for),
+		cmocka_unit_test(spin_ends_when_a_handler_has_run),
 		cmocka_unit_test(misses_end_it_and_tries_grow_rarer),
 		cmocka_unit_test(hits_bring_it_back_within_bounds),
 		cmocka_unit_test(hit_that_came_later_than_a_wake_up_is_a_miss),
