@@ -342,4 +342,18 @@ MODELS = {
             "SAID_BEFORE_STOP": ([], "what stands is said while words may come"),
         },
     },
+    "retreat_gone": {
+        "scenes": {
+            "successor": ([], "an end between hosts goes anywhere in a stream: what has its socket knows of no ring"),
+            "family": (["-DFAMILY"], "the same where the ring stays readable, as after a fork"),
+        },
+        "mutations": {
+            "NOT_TOLD": ([], "a frame is written without a word"),
+            "LOOKED_BEFORE": ([], "who writes a frame looks before its word is known to have come"),
+            "GOES_BLIND": ([], "who goes looks before its word is known to have come"),
+            "END_EXPECTED": ([], "a frame of which the word has come is taken for written"),
+            "NOT_AGAIN": ([], "what who has gone had not read is not sent again"),
+            "NOT_DISCARDED": (["-DFAMILY"], "what came twice is handed out twice"),
+        },
+    },
 }
