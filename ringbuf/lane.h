@@ -69,6 +69,7 @@ enum lane_asked {
 	ASKED_NOTHING,
 	ASKED_BACK,	/* leave the ring, I drain it */
 	ASKED_GONE,	/* I read the ring no more: what lies from the head on goes over TCP, and no frame */
+	ASKED_AWAY,	/* between hosts: the same, and another link may follow */
 };
 
 enum lane_left {
@@ -87,7 +88,7 @@ static inline enum lane_asked lane_asked(const struct lane_ctl *ctl)
 {
 	uint32_t asked = peer_read_u32(&ctl->rx_state.asked);
 
-	return asked <= ASKED_GONE ? (enum lane_asked)asked : ASKED_NOTHING;
+	return asked <= ASKED_AWAY ? (enum lane_asked)asked : ASKED_NOTHING;
 }
 
 static inline enum lane_left lane_left(const struct lane_ctl *ctl)

@@ -14,6 +14,7 @@
 enum { ASKED_LOOK = 1 };
 
 #define DRAIN_NS 20000000
+#define LOOK_NS INT64_C(1000000000)
 
 static int64_t clock_ns(void)
 {
@@ -44,6 +45,18 @@ static void arm(struct verbs_link *v)
 		verbs_die(v, -EIO);
 }
 
+/* As if it had left its lane, and gone. */
+static void publish_gone(struct verbs_link *v, uint64_t tail)
+{
+	struct lane_ctl *rx = v->link->rx.ctl;
+
+	peer_publish_u64(&rx->tx_state.left_at, v->gone_left);
+	peer_publish_u64(&rx->tx_state.resent_to, tail);
+	peer_publish_u32(&rx->tx_state.frames, v->gone_frames);
+	peer_publish_u32(&rx->tx_state.left, v->gone_left == tail ? LEFT_CUT : LEFT_RESENDS);
+	peer_publish_u32(&v->link->tx.ctl->rx_state.asked, v->gone);
+}
+
 /*
  * What came goes where the peer would have written it, and whoever sleeps here is woken as the peer would. The dead link asks for attention
  * on both lanes, since nothing else would wake them.
@@ -64,8 +77,10 @@ static void publish(struct verbs_link *v, bool died)
 		peer_publish_u64(&link->rx.front->tail_pos, tail);
 		rx = true;
 	}
-	if (v->credit_came)
+	if (v->credit_came || v->gone)
 		peer_publish_u64(&link->tx.ctl->rx.head_pos, v->head_pos);
+	if (unlikely(v->gone))
+		publish_gone(v, tail);
 	v->words_came = false;
 	v->credit_came = false;
 	/* Pairs with verbs_pump(): who is told of the death finds all that had come. */
@@ -165,6 +180,7 @@ int verbs_pump(struct ring_link *link, unsigned why)
 		if (exchange(&v->locked, 1))
 			break;
 		work(v, exchange(&v->asked, 0));
+		fetch_add(&v->rounds, 1);
 		exchange(&v->locked, 0);
 	}
 	return load_acquire(&v->told_dead);
@@ -217,7 +233,8 @@ static bool all_done(struct verbs_link *v)
 {
 	return load_unlocked(&v->wrs_done) == load_unlocked(&v->wrs) &&
 	       load_unlocked(&v->posted_pos) == peer_read_u64(&v->link->tx.front->tail_pos) && !load_unlocked(&v->words_due) &&
-	       !load_unlocked(&v->probe_due);
+	       !load_unlocked(&v->probe_due) &&
+	       (peer_read_u32(&v->link->rx.ctl->rx_state.asked) < ASKED_GONE || load_unlocked(&v->told_gone));
 }
 
 uint64_t verbs_unacked(struct ring_link *link)
@@ -233,6 +250,26 @@ uint64_t verbs_unacked(struct ring_link *link)
 	verbs_pump(link, VERBS_LEAVE | VERBS_PROBE);
 	acked = load_unlocked(&v->acked_pos);
 	return load_unlocked(&link->tx.tail_pos) - acked;
+}
+
+/* A round that began after the call did, by whichever thread: what the queue had then has been taken. False: its thread does not come through. */
+static bool look_whole(struct verbs_link *v)
+{
+	uint32_t before = load_acquire(&v->rounds);
+	int64_t end = clock_ns() + LOOK_NS;
+
+	/* One that is under way may have looked already. */
+	while (load_acquire(&v->rounds) - before < 2) {
+		uint32_t so_far = load_acquire(&v->rounds);
+
+		verbs_pump(v->link, 0);
+		if (load_acquire(&v->rounds) != so_far)
+			continue;
+		if (clock_ns() >= end)
+			return false;
+		sys_call0(SYS_sched_yield);
+	}
+	return true;
 }
 
 /*
@@ -269,7 +306,11 @@ int verbs_flush(struct ring_link *link, int limit_ms)
 		sys_call5(SYS_ppoll, &p, 1, &left, NULL, 8);
 		r = verbs_pump(link, VERBS_RUNG);
 	}
-	return r;
+	/* Whoever has not heard of this by now, has said so to whom looks from now on. */
+	if (!r)
+		r = look_whole(v) ? load_acquire(&v->told_dead) : -ETIMEDOUT;
+	/* Who takes the last message lets go of the link, perhaps at once. */
+	return load_unlocked(&v->heard_gone) ? 0 : r;
 }
 
 /* ---- As a transport: what ring.h does, with a pump where a lane is found empty or full. ---- */

@@ -37,6 +37,7 @@ enum verbs_tag {
 	TAG_GATE,  /* the gate opens */
 	TAG_TAIL,  /* the peer's tail was read */
 	TAG_BYTES, /* the peer's bytes were read */
+	TAG_GONE,  /* the peer's device has our last message */
 	TAG_RECV,
 };
 #define TAG_SHIFT 56
@@ -60,6 +61,7 @@ struct verbs_batch {
 struct verbs_link {
 	_Atomic uint32_t live;
 	_Atomic uint32_t locked, asked; /* the pump */
+	_Atomic uint32_t rounds;        /* that it has gone */
 	_Atomic uint32_t stop;          /* the pump is to end it */
 	_Atomic int32_t dead;           /* -errno; set once */
 	_Atomic int32_t told_dead;      /* the same, once what had arrived has been published */
@@ -101,9 +103,11 @@ struct verbs_link {
 	uint32_t unsignalled;
 	uint32_t burst;        /* small messages in a row that nothing answered */
 	bool closed;           /* the gate */
-	uint32_t told_announce, told_void, told_ack;
+	uint32_t told_announce, told_void, told_ack, told_frames;
 	uint32_t attention;    /* of our words, to be sent: bits of a message */
 	bool words_due, memory_due, probe_due;
+	bool told_gone;        /* the last message: nothing is said behind it */
+	bool heard_gone;       /* the peer's device has it, whatever has become of the link since */
 	bool going;            /* no room is granted any more */
 
 	/* receiving */
@@ -117,6 +121,9 @@ struct verbs_link {
 	uint64_t fetch_from, fetch_to; /* while fetching: what is being read from the peer */
 	uint32_t empties;
 	bool words_came, credit_came;
+	uint32_t gone;         /* the peer has gone: what it asks for; 0: it has not */
+	uint32_t gone_frames;  /* ... frames of its lane */
+	uint64_t gone_left;    /* ... and where TCP goes on with that */
 
 	bool armed;            /* and no event taken since */
 	bool came;             /* completions have, since it was armed */

@@ -109,6 +109,7 @@ static void take_words(struct verbs_link *v, const struct message *m)
 	if (m->announce_seq != peer_read_u32(&rx->tx_state.announce_seq))
 		lane_announce(rx, m->announce_seq, m->announce_at);
 	peer_publish_u32(&rx->tx_state.void_seq, m->void_seq);
+	peer_publish_u32(&rx->tx_state.frames, m->words_frames);
 	peer_publish_u32(&tx->rx_state.ack_seq, m->ack_seq);
 	fence_full();
 	if (m->attention) {
@@ -116,6 +117,26 @@ static void take_words(struct verbs_link *v, const struct message *m)
 		fetch_or(&tx->rx_state.wake.peer_word, ATTENTION_RX(m->attention));
 	}
 	v->words_came = true;
+}
+
+/*
+ * Where both go at once, and know of it, the end that accepted is heard: each has both messages, or knows that its own has not come. What it means is published with
+ * what came before it.
+ */
+static int take_gone(struct verbs_link *v, const struct message *m)
+{
+	uint64_t tail = peer_read_u64(&v->link->tx.front->tail_pos);
+
+	if (v->gone || m->head - v->head_pos > tail - v->head_pos || verbs_tail(v) - m->left_at > v->ring_bytes)
+		return -EPROTO;
+	if (peer_read_u32(&v->link->rx.ctl->rx_state.asked) >= ASKED_GONE && v->tx_lane == 0)
+		return 0;
+	v->gone = m->asked;
+	v->gone_frames = m->frames;
+	v->gone_left = m->left_at;
+	v->head_pos = m->head;
+	v->head_ahead = false;
+	return -ESHUTDOWN;
 }
 
 static int take_message(struct verbs_link *v, const uint8_t *bytes)
@@ -134,7 +155,9 @@ static int take_message(struct verbs_link *v, const uint8_t *bytes)
 	}
 	if (m.kind == MESSAGE_WORDS)
 		take_words(v, &m);
-	return take_word(v, m.word);
+	if (m.kind != MESSAGE_GONE)
+		return take_word(v, m.word);
+	return take_word(v, m.word) < 0 ? -EPROTO : take_gone(v, &m);
 }
 
 static int take_received(struct verbs_link *v, const struct ibv_wc *wc)
@@ -173,6 +196,9 @@ static int take_sent(struct verbs_link *v, const struct ibv_wc *wc)
 	case TAG_GATE:
 		v->closed = false;
 		v->burst = 0;
+		return 0;
+	case TAG_GONE:
+		v->heard_gone = true;
 		return 0;
 	case TAG_TAIL:
 		return take_tail(v);

@@ -172,6 +172,7 @@ static void post_bytes(struct verbs_link *v, struct verbs_batch *b, unsigned ask
 static void look_at_words(struct verbs_link *v, unsigned asked)
 {
 	struct lane_ctl *tx = v->link->tx.ctl, *rx = v->link->rx.ctl;
+	bool all = asked & (VERBS_ARM | VERBS_LEAVE) || unlikely(peer_read_u32(&rx->rx_state.asked) >= ASKED_GONE);
 	uint64_t at;
 	uint32_t flags;
 
@@ -183,7 +184,7 @@ static void look_at_words(struct verbs_link *v, unsigned asked)
 		v->attention |= ATTENTION_OF_RX(flags);
 	if (v->attention || peer_read_u32(&rx->rx_state.ack_seq) != v->told_ack)
 		v->words_due = true;
-	if (asked & (VERBS_ARM | VERBS_LEAVE) && peer_read_u32(&tx->tx_state.void_seq) != v->told_void)
+	if (all && (peer_read_u32(&tx->tx_state.void_seq) != v->told_void || peer_read_u32(&tx->tx_state.frames) != v->told_frames))
 		v->words_due = true;
 	/* One that is being changed right now is told of by who changes it. */
 	if (lane_announced(tx, &at) && peer_read_u32(&tx->tx_state.announce_seq) != v->told_announce)
@@ -202,13 +203,31 @@ static void post_words(struct verbs_link *v, struct verbs_batch *b)
 	m.announce_at = at;
 	m.void_seq = peer_read_u32(&tx->tx_state.void_seq);
 	m.ack_seq = peer_read_u32(&rx->rx_state.ack_seq);
+	m.words_frames = peer_read_u32(&tx->tx_state.frames);
 	m.word = word_now(v, 0, 0);
 	v->told_announce = m.announce_seq;
 	v->told_void = m.void_seq;
 	v->told_ack = m.ack_seq;
+	v->told_frames = m.words_frames;
 	v->attention = 0;
 	v->words_due = false;
 	send_message(v, b, &m, TAG_PLAIN);
+}
+
+/* Behind all bytes and words: who has it has everything, and knows how far the peer has come. */
+static void post_gone(struct verbs_link *v, struct verbs_batch *b)
+{
+	struct message m = { .kind = MESSAGE_GONE };
+
+	m.asked = peer_read_u32(&v->link->rx.ctl->rx_state.asked);
+	if (likely(m.asked < ASKED_GONE) || v->told_gone || v->words_due || v->posted_pos != load_relaxed(&v->shown->tail_pos) || !has_room(v, 0, 0))
+		return;
+	m.frames = peer_read_u32(&v->link->tx.ctl->tx_state.frames);
+	m.head = verbs_head(v);
+	m.left_at = peer_read_u64(&v->link->tx.ctl->tx_state.left_at);
+	m.word = word_now(v, 0, 0);
+	v->told_gone = true;
+	send_message(v, b, &m, TAG_GONE);
 }
 
 static void post_memory(struct verbs_link *v, struct verbs_batch *b)
@@ -294,6 +313,7 @@ void verbs_post(struct verbs_link *v, unsigned asked, bool fetch)
 	if (v->words_due && has_room(v, 0, 0))
 		post_words(v, &b);
 	post_bytes(v, &b, asked);
+	post_gone(v, &b);
 	/* Bytes that found no room stay here, and the peer is told: once, unless what they lack comes back by itself. */
 	hold = v->posted_pos != load_relaxed(&v->shown->tail_pos) && !v->closed;
 	if (hold && slots_free(v) < SLOTS_KEPT + 3)

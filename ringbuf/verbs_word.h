@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "ringbuf/layout.h"
+#include "ringbuf/lane.h"
 
 #define WORD_LENGTH_MAX UINT32_C(0xffff)
 #define WORD_CREDIT_SHIFT 16
@@ -49,6 +49,7 @@ enum message_kind {
 	MESSAGE_MEMORY = 1,
 	MESSAGE_WORDS = 2,
 	MESSAGE_WORD = 3,
+	MESSAGE_GONE = 4,
 };
 
 #define ATTENTION_OF_TX(flags) ((flags) >> 2 & 3)	/* WAKE_ATTN_* to the bits of a message */
@@ -64,11 +65,15 @@ struct message {
 		struct {
 			uint32_t announce_seq, void_seq;
 			uint64_t announce_at;
-			uint32_t ack_seq;
+			uint32_t ack_seq, words_frames;
 		};
 		struct {
 			uint32_t shown_key, ring_key;
 			uint64_t shown_address, ring_address;
+		};
+		struct {
+			uint32_t asked, frames;
+			uint64_t head, left_at;
 		};
 	};
 };
@@ -99,6 +104,12 @@ static inline void message_put(uint8_t out[MESSAGE_BYTES], const struct message 
 		put_le(out + 12, m->void_seq, 4);
 		put_le(out + 16, m->announce_at, 8);
 		put_le(out + 24, m->ack_seq, 4);
+		put_le(out + 28, m->words_frames, 4);
+	} else if (m->kind == MESSAGE_GONE) {
+		put_le(out + 8, m->asked, 4);
+		put_le(out + 12, m->frames, 4);
+		put_le(out + 16, m->head, 8);
+		put_le(out + 24, m->left_at, 8);
 	} else if (m->kind == MESSAGE_MEMORY) {
 		put_le(out + 8, m->shown_key, 4);
 		put_le(out + 12, m->ring_key, 4);
@@ -124,7 +135,14 @@ static inline bool message_get(struct message *m, const uint8_t in[MESSAGE_BYTES
 		m->void_seq = (uint32_t)get_le(in + 12, 4);
 		m->announce_at = get_le(in + 16, 8);
 		m->ack_seq = (uint32_t)get_le(in + 24, 4);
-		return !word_length(m->word) && m->attention < 16 && !get_le(in + 28, 4);
+		m->words_frames = (uint32_t)get_le(in + 28, 4);
+		return !word_length(m->word) && m->attention < 16;
+	case MESSAGE_GONE:
+		m->asked = (uint32_t)get_le(in + 8, 4);
+		m->frames = (uint32_t)get_le(in + 12, 4);
+		m->head = get_le(in + 16, 8);
+		m->left_at = get_le(in + 24, 8);
+		return !word_length(m->word) && !m->attention && m->asked >= ASKED_GONE && m->asked <= ASKED_AWAY;
 	case MESSAGE_MEMORY:
 		m->shown_key = (uint32_t)get_le(in + 8, 4);
 		m->ring_key = (uint32_t)get_le(in + 12, 4);

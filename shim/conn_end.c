@@ -25,6 +25,7 @@
 #include "shim/ready.h"
 #include "shim/retreat.h"
 #include "shim/retreat_far.h"
+#include "shim/retreat_far_go.h"
 #include "shim/switch.h"
 #include "shim/wait.h"
 
@@ -128,7 +129,7 @@ bool conn_look(struct conn *c, int fd)
 			return false;
 		case FRAME_NONE:
 			/* The words after the bytes: what is sent again comes behind the word that says so. */
-			if (retreat_left(c))
+			if (retreat_far_heard(c))
 				return false;
 			conn_lied(c, fd, REASON_BAD_FRAME);
 			return true;
@@ -136,6 +137,9 @@ bool conn_look(struct conn *c, int fd)
 			if (conn_is_far(c) && !load_relaxed(&c->rx.pending_errno)) {
 				enum fin_sight sight = conn_fin_sight(c);
 
+				/* By TCP, which goes on where the ring was left. */
+				if (sight == FIN_NEVER && retreat_far_heard(c))
+					return false;
 				if (sight == FIN_MISSING)
 					return false;
 				/* Where nothing is wanted any more, the peer tells no end; a reset is told once. */

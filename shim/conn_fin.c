@@ -8,12 +8,14 @@
 
 #include "ringbuf/sys.h"
 #include "shim/conn_end.h"
+#include "shim/conn_far.h"
 #include "shim/conn_lock.h"
 #include "shim/conn_probe.h"
 #include "shim/far.h"
 #include "shim/log.h"
 #include "shim/options.h"
 #include "shim/ready.h"
+#include "shim/retreat_far_go.h"
 #include "shim/wait.h"
 
 #define MORE_ROOM 4096	/* in the socket's buffer, for frames */
@@ -81,6 +83,7 @@ static bool begin(struct conn *c, bool *ends)
 	if (*ends) {
 		store_relaxed(&c->tx.fin, TX_FIN_DUE);
 		store_relaxed(&c->tx.alert, 1);
+		retreat_far_frame_soon(c);
 	}
 	lane_unlock(&c->tx.lock);
 	return true;
@@ -194,7 +197,12 @@ int conn_fin_wait(struct conn *c)
 		r = far_pump(c, 0);
 		return r < 0 && r != -ESRCH ? r : -ETIMEDOUT;
 	}
-	return load_relaxed(&c->tx.fin) == TX_FIN_DUE && !far_engine->unacked(&c->link) ? 0 : flush(c);
+	/* Of the frame that follows who goes has to hear before. */
+	if (!retreat_far_frame_soon(c) && load_relaxed(&c->tx.fin) == TX_FIN_DUE && !far_engine->unacked(&c->link))
+		r = conn_pump_far(c, 0);
+	else
+		r = flush(c);
+	return r == -ESRCH ? 0 : r;
 }
 
 int conn_fin_send(struct conn *c, int fd)

@@ -239,9 +239,8 @@ int conn_frames_locked(struct conn *c, int fd)
 	case RX_LEFT:
 	case RX_FOLLOW:
 		retreat_follow(c, fd);
-		/* What came twice is in the way of what did not, which the sender may be waiting to be rid of. */
-		if (conn_is_far(c) && load_relaxed(&c->rx.state) == RX_LEFT)
-			retreat_clear(c, fd);
+		if (conn_is_far(c))
+			retreat_clear_taken(c, fd);
 		break;
 	default:
 		break;

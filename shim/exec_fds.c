@@ -15,6 +15,7 @@
 #include "ringbuf/sys.h"
 #include "shim/guard.h"
 #include "shim/retreat.h"
+#include "shim/retreat_far_go.h"
 #include "shim/summary.h"
 #include "shim/vfork_child.h"
 
@@ -104,8 +105,13 @@ void inherit_after_spawn(struct inherit_shield *shield)
 	shield_lower(shield);
 }
 
+/* The child may pass any of them on, and has closed by then what the engine needs. */
 void inherit_before_vfork(void)
 {
+	struct fd_list list = fd_list_conns();
+
+	retreat_far_all_away(list.conns, list.fds, list.nr);
+	fd_list_free(&list);
 	pin_what_passes();
 }
 

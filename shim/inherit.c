@@ -19,6 +19,7 @@
 #include "shim/lane_lock.h"
 #include "shim/nego.h"
 #include "shim/own_fd.h"
+#include "shim/retreat_far_go.h"
 #include "shim/stats_slots.h"
 #include "shim/summary.h"
 
@@ -45,6 +46,7 @@ void inherit_before_fork(void)
 	forking.signals = signals;
 	fd_fork_prepare();
 	forking.list = fd_list_conns();
+	retreat_far_all_away(forking.list.conns, forking.list.fds, forking.list.nr);
 	forking.child = family_fork_prepare(forking.list.nr > 0);
 	conn_fork_prepare(forking.list.conns, forking.list.nr, forking.child);
 	epoll_fork_prepare();

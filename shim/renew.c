@@ -184,7 +184,7 @@ static bool far_is_over(struct conn *c)
 
 enum renew_part renew_part(struct conn *c)
 {
-	bool anew = load_relaxed(&c->passing) && !retreat_receiver_is_gone(c);
+	bool anew = load_relaxed(&c->passing) && lane_asked(c->link.tx.ctl) != ASKED_GONE;
 	struct ring_bells rx = c->link.rx.bells, tx = c->link.tx.bells;
 
 	if (!lane_is_quiet(c) || is_ending(c) || load_relaxed(&c->nr_maps) != 1 || conn_use_is_leaving(c) || !far_is_over(c) || ready_part(c) || !conn_use_parts(c))

@@ -64,7 +64,7 @@ void retreat_settle(struct conn *c)
 /* A peer that goes stays where it is: another link would be sought in vain. */
 static void pin_in_passing(struct conn *c)
 {
-	bool gone = retreat_receiver_is_gone(c);
+	bool gone = lane_asked(c->link.tx.ctl) == ASKED_GONE;
 
 	if (!load_relaxed(&c->pinned)) {
 		store_relaxed(&c->reason, (uint8_t)REASON_RETREAT);
@@ -90,7 +90,7 @@ static void back_on_tcp(struct conn *c, const char *lane)
 
 bool retreat_receiver_is_gone(const struct conn *c)
 {
-	return lane_asked(c->link.tx.ctl) == ASKED_GONE;
+	return lane_asked(c->link.tx.ctl) >= ASKED_GONE;
 }
 
 /* The lane is on the ring, and the move lock is held. */
@@ -131,7 +131,7 @@ bool retreat_leave(struct conn *c, int fd)
 
 bool retreat_answer(struct conn *c, int fd)
 {
-	if (conn_is_far(c))
+	if (conn_is_far(c) && !retreat_receiver_is_gone(c))
 		return retreat_far_answer(c, fd);
 	if (lane_asked(c->link.tx.ctl) == ASKED_NOTHING)
 		return true;
@@ -139,6 +139,9 @@ bool retreat_answer(struct conn *c, int fd)
 	case TX_RING:
 		/* One that owes the rest of a probe leaves when that is out. */
 		return retreat_leave(c, fd) || c->tx.probe_done;
+	case TX_FRAMING:
+		/* It was told of before who goes has said so, and is waited for. */
+		return !conn_is_far(c) || switch_finish_frame(c, fd) < 0 || retreat_leave(c, fd);
 	case TX_SEEK:
 	case TX_ANNOUNCED:
 		pin_in_passing(c);
@@ -448,6 +451,27 @@ bool retreat_clear(struct conn *c, int fd)
 			return false;
 	}
 	return false;
+}
+
+void retreat_clear_taken(struct conn *c, int fd)
+{
+	while (load_relaxed(&c->rx.state) == RX_LEFT) {
+		int64_t left = (int64_t)(c->link.rx.head_pos - c->rx.left_pos - c->rx.discarded), most = retreat_overlaps(c) ? left : 0;
+		ssize_t n;
+
+		if (frames_come(c)) {
+			if (!take_frame(c, fd))
+				return;
+			continue;
+		}
+		if (most <= 0)
+			return;
+		n = sys_recvfrom(fd, NULL, (size_t)most, MSG_TRUNC | MSG_DONTWAIT, NULL, NULL);
+		conn_keep_error(c, n);
+		if (n <= 0)
+			return;
+		c->rx.discarded += (uint64_t)n;
+	}
 }
 
 void retreat_follow(struct conn *c, int fd)

@@ -72,6 +72,9 @@ void retreat_follow(struct conn *c, int fd);
  */
 bool retreat_clear(struct conn *c, int fd);
 
+/* What came twice of bytes that the program has read already: the sender may be waiting to be rid of it. The rest stays for who may have the socket then. */
+void retreat_clear_taken(struct conn *c, int fd);
+
 /* The lane was left: is there more to come that came before? A hint. */
 bool retreat_overlaps(struct conn *c);
 

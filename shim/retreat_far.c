@@ -43,7 +43,7 @@ int64_t retreat_far_due(const struct conn *conn)
 	struct conn *c = (struct conn *)conn;
 	int64_t left;
 
-	if (load_relaxed(&c->rx.leaving) & LEAVING_RETREAT)
+	if (load_relaxed(&c->rx.leaving) & LEAVING_RETREAT || retreat_receiver_is_gone(c))
 		return 0;
 	if (load_relaxed(&c->link_dead) != -ECONNRESET && !load_relaxed(&c->tx.gone_hint))
 		return 0;
@@ -88,7 +88,7 @@ static void leave(struct conn *c, uint64_t pos)
 	c->tx.leaving_done = 0;
 	if (!load_relaxed(&c->pinned)) {
 		/* Of a link that the peer has left, and let go of, this end has lost none. */
-		store_relaxed(&c->reason, (uint8_t)(load_relaxed(&c->rx.leaving) & LEAVING_RETREAT && load_relaxed(&c->link_dead) == -ECONNRESET
+		store_relaxed(&c->reason, (uint8_t)(retreat_receiver_is_gone(c) || (load_relaxed(&c->rx.leaving) & LEAVING_RETREAT && load_relaxed(&c->link_dead) == -ECONNRESET)
 							    ? REASON_RETREAT
 							    : REASON_LINK_LOST));
 		store_relaxed(&c->passing, 1);
@@ -159,7 +159,8 @@ int retreat_far_frames(struct conn *c, int fd)
 	uint8_t frames[LEAVING_BYTES];
 	ssize_t n;
 
-	if (c->tx.leaving_done == LEAVING_BYTES)
+	/* Of who has gone, at either end, a message has said it all. */
+	if (c->tx.leaving_done == LEAVING_BYTES || retreat_receiver_is_gone(c) || lane_asked(c->link.rx.ctl) >= ASKED_GONE)
 		return 0;
 	if (c->tx.probe_done) {
 		n = conn_write_probe(c, fd);

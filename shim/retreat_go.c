@@ -12,6 +12,7 @@
 
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
+#include "shim/conn_far.h"
 #include "shim/conn_fin.h"
 #include "shim/conn_lock.h"
 #include "shim/far.h"
@@ -19,6 +20,7 @@
 #include "shim/log.h"
 #include "shim/ready.h"
 #include "shim/retreat_far.h"
+#include "shim/retreat_far_go.h"
 #include "shim/switch.h"
 #include "shim/wait.h"
 
@@ -185,20 +187,42 @@ static bool carry_out_switch(struct conn *c, int fd)
 	return true;
 }
 
+/* Between hosts: the frame of a switch that was about to be written when this end went, or the data that came instead. */
+static void await_switch(struct conn *c, int fd)
+{
+	int64_t end = now_ns() + PATIENCE_NS;
+
+	do
+		conn_frames_locked(c, fd);
+	while (load_relaxed(&c->rx.state) == RX_ACKED && lane_left(c->link.rx.ctl) != LEFT_NOT && !switch_read_cap(c) && bytes_come(fd, end));
+}
+
+static bool has_ended(struct conn *c)
+{
+	return c->rx.fin_known && conn_rx_avail(c) == 0 && conn_fin_sight(c) == FIN_REACHED;
+}
+
 static bool go_rx_locked(struct conn *c, int fd)
 {
 	struct lane_ctl *ctl = c->link.rx.ctl;
 
+	if (conn_is_far(c))
+		await_switch(c, fd);
 	switch ((enum rx_state)load_relaxed(&c->rx.state)) {
 	case RX_TCP:
 	case RX_SEEK:
 	case RX_PINNED:
 		return !c->rx.stash_len;
 	case RX_ACKED:
+		if (conn_is_far(c))
+			return false;
 		if (peer_read_u32(&ctl->tx_state.frames))
 			return carry_out_switch(c, fd);
 		return !c->rx.stash_len && !peer_read_u32(&ctl->tx_state.owed);
 	case RX_RING:
+		if (conn_is_far(c))
+			return has_ended(c);
+		/* fall through */
 	case RX_LEFT:
 	case RX_FOLLOW:
 		return leave_ring_rx(c, fd);
@@ -266,6 +290,8 @@ static bool go_tx(struct conn *c, int fd)
 		/* fall through */
 	case TX_LEFT:
 		r = retreat_resend_kept(c, fd);
+		if (conn_is_far(c))
+			return r == 0 && conn_tx_set(c, TX_PINNED);
 		return r == 0 || (r == -EAGAIN && cut(c, fd));
 	default:
 		return false;
@@ -276,7 +302,9 @@ bool retreat_go(struct conn *c, int fd, enum reason why)
 {
 	if (load_relaxed(&c->returned))
 		return true;
-	if (!load_relaxed(&c->linked) || conn_is_far(c) || load_relaxed(&c->rx.dead) || load_relaxed(&c->rx.pending_errno))
+	if (!load_relaxed(&c->linked) || load_relaxed(&c->rx.dead) || load_relaxed(&c->rx.pending_errno))
+		return false;
+	if (conn_is_far(c) && !retreat_far_away(c, fd, ASKED_GONE, why) && (!conn_far_is_dead(c) || load_relaxed(&c->rx.dead)))
 		return false;
 	store_relaxed(&c->pinned, 1);
 	store_relaxed(&c->passing, 0);
@@ -319,6 +347,10 @@ static bool ask_back(struct conn *c, int fd)
 {
 	store_relaxed(&c->passing, 0);
 	store_relaxed(&c->pinned, 1);
+	if (conn_is_far(c)) {
+		retreat_far_away(c, fd, ASKED_GONE, (enum reason)load_relaxed(&c->reason));
+		return false;
+	}
 	peer_publish_u32(&c->link.rx.ctl->rx_state.asked, ASKED_BACK);
 	ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_WORDS);
 	if (load_relaxed(&c->tx.state) == TX_RING && retreat_leave(c, fd))
@@ -338,7 +370,7 @@ bool retreat_back_unlocked(struct conn *c, int fd, enum reason why)
 
 	if (conn_lock_both(c) < 0)
 		return false;
-	if (fdtab_get(fd) == c && !conn_is_far(c)) {
+	if (fdtab_get(fd) == c) {
 		conn_frames_locked(c, fd);
 		back = load_relaxed(&c->returned) || !unread_for_long(c) ? retreat_go(c, fd, why) : ask_back(c, fd);
 	}

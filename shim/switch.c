@@ -26,6 +26,7 @@
 #include "shim/options.h"
 #include "shim/ready.h"
 #include "shim/retreat.h"
+#include "shim/retreat_far_go.h"
 #include "shim/summary.h"
 
 #define COUNT_TRIES 4
@@ -181,6 +182,7 @@ static bool looks_like_frame(const struct conn *c, const struct iov_walk *walk)
  */
 static int withdraw(struct conn *c, int fd, enum tx_state to, const struct iov_walk *w)
 {
+	retreat_far_frame_void(c);
 	lane_void(c->link.tx.ctl, c->tx.announced_seq);
 	if (c->tx.voids < UINT16_MAX)
 		c->tx.voids++;
@@ -270,6 +272,8 @@ int switch_before_send(struct conn *c, int fd, const struct iov_walk *w)
 		}
 		if (r < 0)
 			return withdraw(c, fd, TX_SEEK, w);
+		if (conn_is_far(c) && !retreat_far_frame_may(c))
+			return withdraw(c, fd, TX_SEEK, w);
 		c->tx.rest_done = 0;
 		conn_tx_set(c, TX_FRAMING);
 		/* fall through */
@@ -333,7 +337,7 @@ bool switch_stay_tx(struct conn *c)
 	case TX_ANNOUNCED:
 		lane_void(c->link.tx.ctl, c->tx.announced_seq);
 		/* What will be sent is not known: where the word may not have come, the next send finds the announcement standing. */
-		return (!conn_is_far(c) || far_engine->flush(&c->link, (int)options.patience_ms) == 0) && conn_tx_set(c, TX_PINNED);
+		return (!conn_is_far(c) || retreat_receiver_is_gone(c) || far_engine->flush(&c->link, (int)options.patience_ms) == 0) && conn_tx_set(c, TX_PINNED);
 	case TX_FRAMING:
 	case TX_RING:
 	case TX_LEFT:
@@ -350,14 +354,13 @@ bool switch_stay_tx(struct conn *c)
 
 /*
  * A frame behind bytes that the program has not read stays there, and only the sender can put those into the socket again that it parts: who has ended by then
- * cannot. So it is awaited that the program has read on, unless there is so much that a sender would not send it twice at its end, either. Between
- * hosts no socket is handed on.
+ * cannot. So it is awaited that the program has read on, unless there is so much that a sender would not send it twice at its end, either.
  */
 static bool buries_little(const struct conn *c, uint64_t at)
 {
 	uint64_t unread = at - load_relaxed(&((struct conn *)c)->rx.tcp_bytes);
 
-	return unread && unread <= switch_little && !conn_is_far(c);
+	return unread && unread <= switch_little;
 }
 
 void switch_acknowledge(struct conn *c, int fd)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""surface.py SHIM PROBES CASE: one program, run plain, under the dormant preload, and under the enabled one.
+"""surface.py SHIM PROBES CASE [VERBS]: one program, run plain, under the dormant preload, and under the enabled one. With the directory of a double
+of verbs, its rings lie as on two hosts in the enabled run.
 
 What it prints, says on standard error and returns must be the same each time. A case may have a check of its own for the
 enabled run; one whose program cannot do the same without a ring has nothing but that.
@@ -429,7 +430,8 @@ def main():
         dormant = clean_env()
         dormant["LD_PRELOAD"] = preload_env(shim)["LD_PRELOAD"]
         options = {"summary": work / "summary", "log_file": work / "log"} | case.options
-        enabled = preload_env(shim, **options) | case.env
+        far = {"LD_LIBRARY_PATH": sys.argv[4]} if len(sys.argv) > 4 else {}
+        enabled = preload_env(shim, **options, **({"transports": "verbs"} if far else {})) | far | case.env
         if case.beside:
             enabled["LD_PRELOAD"] += f":{case.beside}"
         try:

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * See retreat_far_go.h. No lock spans two hosts. What a move lock does on one, two messages do here, of which each is known to have arrived before its sender looks for the
+ * other: who writes a frame says so first, who goes says so first, and so at least one of them knows of the other. tests/model/retreat_gone.pml is this.
+ *
+ * The other road, waiting for the frames with which a peer leaves a dead link, waits for the peer's program, and that may be in no call for long.
+ */
+#include "shim/retreat_far_go.h"
+
+#include <poll.h>
+#include <time.h>
+
+#include "ringbuf/sys.h"
+#include "shim/conn.h"
+#include "shim/conn_far.h"
+#include "shim/conn_fin.h"
+#include "shim/conn_lock.h"
+#include "shim/far.h"
+#include "shim/fdtab.h"
+#include "shim/log.h"
+#include "shim/options.h"
+#include "shim/ready.h"
+#include "shim/retreat.h"
+#include "shim/switch.h"
+#include "shim/wait.h"
+
+#define SOON_NS INT64_C(1000000000)
+#define HEARD_NS 200000000
+
+/* The peer's device has all that was said. */
+static bool is_heard(struct conn *c)
+{
+	return far_engine->flush(&c->link, (int)options.patience_ms) == 0;
+}
+
+bool retreat_far_frame_soon(struct conn *c)
+{
+	uint32_t frames = c->tx.frames + 1;
+
+	/* A peer that has let go is heard before anything more is said to it. */
+	if (peer_read_u32(&c->link.tx.ctl->tx_state.frames) == frames || conn_pump_far(c, VERBS_RUNG) < 0)
+		return false;
+	peer_publish_u32(&c->link.tx.ctl->tx_state.frames, frames);
+	return true;
+}
+
+bool retreat_far_frame_may(struct conn *c)
+{
+	retreat_far_frame_soon(c);
+	/* Looked for after that is known to have arrived. */
+	return is_heard(c) && conn_pump_far(c, 0) == 0 && !retreat_receiver_is_gone(c);
+}
+
+void retreat_far_frame_void(struct conn *c)
+{
+	if (conn_is_far(c))
+		peer_publish_u32(&c->link.tx.ctl->tx_state.frames, c->tx.frames);
+}
+
+bool retreat_far_heard(struct conn *c)
+{
+	int64_t until = 0;
+
+	while (!retreat_left(c)) {
+		if (!conn_is_far(c) || conn_far_is_dead(c))
+			return retreat_left(c);
+		conn_pump_far(c, 0);
+		if (!until)
+			until = now_ns() + HEARD_NS;
+		else if (now_ns() >= until)
+			return false;
+		sys_call0(SYS_sched_yield);
+	}
+	return true;
+}
+
+/* Behind an end that is told, or in the middle of a frame, nothing else is said. */
+static bool may_say(struct conn *c)
+{
+	enum tx_state tx = load_relaxed(&c->tx.state);
+
+	return !conn_far_is_dead(c) && conn_far_fd(c) >= 0 && !load_relaxed(&c->rx.dead) && !load_relaxed(&c->rx.pending_errno) &&
+	       !load_relaxed(&c->tx.gone_hint) && !load_relaxed(&c->tx.fin) && !load_relaxed(&c->tx.shut) && !c->tx.probe_done && tx != TX_FRAMING &&
+	       tx != TX_LEFT && tx != TX_ORPHAN;
+}
+
+/* 1: the peer has it; 0: it has not, and this end stays; -1: nobody knows. */
+static int say(struct conn *c, enum lane_asked how)
+{
+	struct lane_ctl *rx = c->link.rx.ctl;
+	int64_t until;
+	bool heard;
+
+	/* What may take long first: then it is known that the link lives. */
+	switch_withdraw_tx(c);
+	if (!is_heard(c) || conn_pump_far(c, 0) < 0)
+		return 0;
+	retreat_far_frame_void(c);
+	peer_publish_u64(&c->link.tx.ctl->tx_state.left_at, c->tx.left_pos);
+	peer_publish_u32(&rx->rx_state.asked, (uint32_t)how);
+	heard = is_heard(c);
+	/* Nothing lands any more, and what has is known: the peer's going, too. */
+	until = now_ns() + SOON_NS;
+	while (!conn_far_stop(c) && now_ns() < until)
+		sys_call0(SYS_sched_yield);
+	if (!conn_far_is_dead(c))
+		return -1;
+	if (!retreat_receiver_is_gone(c))
+		return heard ? 1 : -1;
+	peer_publish_u32(&rx->rx_state.asked, ASKED_NOTHING);
+	return 0;
+}
+
+/*
+ * A frame was told of that was not written yet: the sender's end. It is written by a sender that does not know that this end goes; one that does
+ * sends again, as it has the ring's last bytes. Which of them shows in what comes, and comes soon: it is in that very call.
+ */
+static void await_end(struct conn *c, int fd)
+{
+	int64_t until = now_ns() + SOON_NS;
+
+	while (!c->rx.fin_known && now_ns() < until) {
+		struct frame_due due = { FRAME_PROBE, 0, .or_far = true };
+		struct pollfd p = { .fd = fd, .events = POLLIN };
+		struct timespec moment = { .tv_nsec = 1000000 };
+
+		switch (frame_receive(c, fd, &due, NULL)) {
+		case FRAME_TAKEN:
+			c->rx.frames++;
+			if (due.type == FRAME_FIN && !conn_fin_came(c, due.pos))
+				return;
+			continue;
+		case FRAME_NOT_YET:
+			sys_call5(SYS_ppoll, &p, 1, &moment, NULL, 8);
+			continue;
+		default:
+			return;
+		}
+	}
+}
+
+/* As if the peer had said it on one host: from where it sends again, and how many frames come before that. */
+static void note_left(struct conn *c, int fd)
+{
+	struct ring_rx *rx = &c->link.rx;
+	uint64_t spilled = load_unlocked(&rx->spill_pos), from = rx->head_pos;
+	uint32_t frames = peer_read_u32(&rx->ctl->tx_state.frames);
+	enum rx_state s = load_relaxed(&c->rx.state);
+
+	if (s == RX_ACKED && (lane_voided(rx->ctl, c->rx.acked_seq) || frames == c->rx.frames)) {
+		conn_rx_set(c, RX_SEEK);
+		return;
+	}
+	if (s == RX_RING && frames != c->rx.frames)
+		await_end(c, fd);
+	/* A sender that has ended says where, and that all of it is here. */
+	if ((s != RX_RING && s != RX_ACKED) || c->rx.fin_known)
+		return;
+	if ((int64_t)(spilled - from) > 0)
+		from = spilled;
+	peer_publish_u64(&rx->ctl->tx_state.left_at, from);
+	peer_publish_u64(&rx->ctl->tx_state.resent_to, ring_rx_published(rx));
+	peer_publish_u32(&rx->ctl->tx_state.frames, s == RX_ACKED ? frames : c->rx.frames);
+	peer_publish_u32(&rx->ctl->tx_state.left, LEFT_RESENDS);
+	retreat_left(c);
+}
+
+/*
+ * The peer has all of it in its ring. What it may not have read is sent again all the same, in case that it goes, too: by an end that goes on, since one that
+ * becomes another program must be through with it.
+ */
+static void find_place(struct conn *c, enum lane_asked how)
+{
+	struct ring_tx *tx = &c->link.tx;
+
+	c->tx.left_pos = how == ASKED_AWAY && ring_tx_refresh(tx) >= 0 ? tx->head_seen : tx->tail_pos;
+	c->tx.resent_pos = c->tx.left_pos;
+}
+
+static void leave_tx(struct conn *c, int fd)
+{
+	if (load_relaxed(&c->tx.state) != TX_RING)
+		return;
+	conn_tx_set(c, TX_LEFT);
+	retreat_resend_kept(c, fd);
+}
+
+bool retreat_far_away(struct conn *c, int fd, enum lane_asked how, enum reason why)
+{
+	int said;
+
+	if (load_relaxed(&c->returned) || !may_say(c))
+		return false;
+	conn_frames_locked(c, fd);
+	if (!may_say(c))
+		return false;
+	find_place(c, how);
+	said = say(c, how);
+	if (said < 0)
+		conn_cut(c, fd, REASON_LINK_LOST);
+	if (said <= 0)
+		return false;
+	if (!load_relaxed(&c->pinned)) {
+		store_relaxed(&c->reason, (uint8_t)why);
+		store_relaxed(&c->passing, how == ASKED_AWAY);
+		store_relaxed(&c->pinned, 1);
+	}
+	store_relaxed(&c->link_judged, 1);
+	note_left(c, fd);
+	leave_tx(c, fd);
+	log_info("connection %u: leaves the rings of two hosts (%s)", c->index, reason_word(why));
+	retreat_follow(c, fd);
+	retreat_settle(c);
+	ready_changed(c);
+	return true;
+}
+
+void retreat_far_all_away(struct conn *const *conns, const int *fds, unsigned nr)
+{
+	for (unsigned i = 0; i < nr; i++) {
+		struct conn *c = conns[i];
+
+		if (likely(!conn_is_linked(c) || !conn_is_far(c)) || conn_lock_both(c) < 0)
+			continue;
+		if (load_relaxed(&c->linked) && fdtab_get(fds[i]) == c)
+			retreat_far_away(c, fds[i], ASKED_AWAY, REASON_SHARED);
+		conn_unlock_both(c);
+	}
+}

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT */
+/* An end of a connection between hosts goes while its link lives (RETREAT.md section 9): what has its socket afterwards knows of no ring. */
+#include "tests/unit/far_bench.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "ringbuf/verbs_engine.h"
+#include "shim/conn_fin.h"
+#include "shim/conn_lock.h"
+#include "shim/far.h"
+#include "shim/options.h"
+#include "shim/retreat.h"
+#include "shim/retreat_far_go.h"
+#include "tests/unit/far_stream.h"
+
+static const size_t sizes[] = { 0, 1, 31, 500, 5000, 8000 };
+#define NR_SIZES (sizeof(sizes) / sizeof(*sizes))
+
+/* The successor: nothing but the socket. */
+static void take_raw_until(struct stream *s, bool ended)
+{
+	uint8_t bytes[RING];
+	ssize_t n;
+
+	for (int tries = 0; s->got < s->sent && tries < 20000; tries++) {
+		conn_ready(s->from, s->from_fd, POLLIN, 0);
+		n = recv(s->to_fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+		for (ssize_t i = 0; i < n; i++)
+			assert_int_equal(bytes[i], byte_at(s->got + (uint64_t)i));
+		s->got += n > 0 ? (uint64_t)n : 0;
+		if (n < 0)
+			poll(&(struct pollfd){ .fd = s->to_fd, .events = POLLIN }, 1, 1);
+	}
+	assert_int_equal(s->got, s->sent);
+	n = recv(s->to_fd, bytes, 1, MSG_DONTWAIT);
+	assert_int_equal(n, ended ? 0 : -1);
+}
+
+static void take_raw(struct stream *s)
+{
+	take_raw_until(s, false);
+}
+
+static void send_raw(struct stream *s, size_t len)
+{
+	uint8_t bytes[RING];
+
+	for (size_t i = 0; i < len; i++)
+		bytes[i] = byte_at(s->sent + i);
+	assert_int_equal(send(s->from_fd, bytes, len, 0), len);
+	s->sent += len;
+}
+
+static void a_successor_finds_what_was_not_read(void **state)
+{
+	for (size_t i = 0; i < NR_SIZES * NR_SIZES * NR_SIZES; i++) {
+		size_t sent = sizes[i % NR_SIZES], taken = sizes[i / NR_SIZES % NR_SIZES], back_sent = sizes[i / NR_SIZES / NR_SIZES];
+		struct bench b = open_far();
+		struct stream there = a_to_b(&b), back = b_to_a(&b);
+
+		if (sent)
+			assert_int_equal(stream_send(&there, sent), sent);
+		if (taken && taken <= sent)
+			assert_int_equal(stream_take(&there, taken), taken);
+		if (back_sent)
+			assert_int_equal(stream_send(&back, back_sent), back_sent);
+		/* Its peer makes no call meanwhile. */
+		assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
+		assert_true(load_relaxed(&b.b->returned));
+		send_raw(&back, 77);
+		assert_int_equal(stream_send(&there, 99), 99);
+		take_raw(&there);
+		stream_end(&back);
+		assert_true(load_relaxed(&b.a->returned));
+		bench_close_far(&b);
+	}
+}
+
+/* The ring stays readable, and what lies there comes again. */
+static void who_forks_goes_on_over_tcp(void **state)
+{
+	for (size_t i = 0; i < NR_SIZES * NR_SIZES * NR_SIZES; i++) {
+		size_t sent = sizes[i % NR_SIZES], taken = sizes[i / NR_SIZES % NR_SIZES], back_sent = sizes[i / NR_SIZES / NR_SIZES];
+		struct bench b = open_far();
+		struct stream there = a_to_b(&b), back = b_to_a(&b);
+
+		if (sent)
+			assert_int_equal(stream_send(&there, sent), sent);
+		if (taken && taken <= sent)
+			assert_int_equal(stream_take(&there, taken), taken);
+		if (back_sent)
+			assert_int_equal(stream_send(&back, back_sent), back_sent);
+		retreat_far_all_away(&b.b, &b.b_fd, 1);
+		assert_true(load_relaxed(&b.b->link_dead));
+		/* Nothing has to be waited for that had come. */
+		if (there.got < there.sent)
+			assert_true(stream_take(&there, 10) > 0);
+		for (int n = 0; n < 4; n++) {
+			stream_send(&there, 1000);
+			stream_send(&back, 700);
+			stream_take(&back, 900);
+			stream_take(&there, 300);
+		}
+		stream_end(&there);
+		stream_end(&back);
+		assert_true(load_relaxed(&b.a->returned) && load_relaxed(&b.b->returned));
+		bench_close_far(&b);
+	}
+}
+
+/* A member of the family, which has read some of it by then. */
+static void who_was_forked_hands_on_what_is_left(void **state)
+{
+	for (size_t i = 0; i < NR_SIZES; i++) {
+		struct bench b = open_far();
+		struct stream there = a_to_b(&b);
+
+		assert_int_equal(stream_send(&there, 8000), 8000);
+		retreat_far_all_away(&b.b, &b.b_fd, 1);
+		if (sizes[i])
+			assert_int_equal(stream_take(&there, sizes[i]), sizes[i]);
+		conn_ready(b.a, b.a_fd, POLLIN, 0);
+		conn_ready(b.b, b.b_fd, POLLIN, POLLIN);
+		assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
+		take_raw(&there);
+		bench_close_far(&b);
+	}
+}
+
+/* What the first one has sent is sent again, as far as it is not known to have been read. */
+static void both_may_go(void **state)
+{
+	for (size_t i = 0; i < NR_SIZES; i++) {
+		struct bench b = open_far();
+		struct stream there = a_to_b(&b), back = b_to_a(&b);
+
+		if (sizes[i])
+			assert_int_equal(stream_send(&there, sizes[i]), sizes[i]);
+		if (sizes[i] > 40)
+			assert_int_equal(stream_take(&there, sizes[i] / 3), sizes[i] / 3);
+		retreat_far_all_away(&b.a, &b.a_fd, 1);
+		assert_int_equal(stream_send(&back, 60), 60);
+		assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
+		assert_int_equal(stream_send(&there, 50), 50);
+		take_raw(&there);
+		stream_end(&back);
+		bench_close_far(&b);
+	}
+}
+
+static void an_announcement_that_stands_is_void(void **state)
+{
+	for (int acked = 0; acked < 2; acked++) {
+		struct bench b = bench_open();
+		struct stream there = a_to_b(&b), back = b_to_a(&b);
+
+		bench_link_far_of(&b, RING);
+		for (int i = 0; i < 8 && load_relaxed(&b.b->rx.state) != RX_ACKED; i++)
+			stream_take(&there, 1);
+		assert_int_equal(load_relaxed(&b.b->rx.state), RX_ACKED);
+		assert_int_equal(load_relaxed(&b.a->tx.state), TX_ANNOUNCED);
+		assert_true(acked ? retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC) : retreat_go_unlocked(b.a, b.a_fd, REASON_EXEC));
+		if (acked) {
+			assert_int_equal(stream_send(&there, 100), 100);
+			take_raw(&there);
+			send_raw(&back, 100);
+			stream_end(&back);
+		} else {
+			send_raw(&there, 100);
+			stream_end(&there);
+			assert_int_equal(stream_send(&back, 100), 100);
+			take_raw(&back);
+		}
+		bench_close_far(&b);
+	}
+}
+
+/* The peer's frame is in the stream, and nobody has looked. */
+static void a_switch_that_has_come_is_carried_out(void **state)
+{
+	struct bench b = bench_open();
+	struct stream there = a_to_b(&b);
+
+	bench_link_far_of(&b, RING);
+	for (int i = 0; i < 8 && load_relaxed(&b.b->rx.state) != RX_ACKED; i++)
+		stream_take(&there, 1);
+	assert_int_equal(stream_send(&there, 300), 300);
+	assert_true(conn_tx_on_ring(b.a));
+	assert_int_equal(load_relaxed(&b.b->rx.state), RX_ACKED);
+	assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
+	assert_int_equal(stream_send(&there, 100), 100);
+	take_raw(&there);
+	bench_close_far(&b);
+}
+
+/* Who ends its stream says so before it writes its frame: no frame behind a receiver that has gone, and none of which that knows nothing. */
+static void an_end_and_a_going_know_of_each_other(void **state)
+{
+	for (int first = 0; first < 2; first++) {
+		struct bench b = open_far();
+		struct stream there = a_to_b(&b);
+		char byte;
+
+		assert_int_equal(stream_send(&there, 500), 500);
+		if (first) {
+			/* Told, and then it sees that the other one has gone. */
+			conn_fin_await(b.a, true);
+			assert_int_equal(load_relaxed(&b.a->tx.fin), TX_FIN_DUE);
+			retreat_far_all_away(&b.b, &b.b_fd, 1);
+		} else {
+			assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
+		}
+		assert_int_equal(conn_shutdown(b.a, b.a_fd, SHUT_WR), 0);
+		if (first) {
+			while (there.got < there.sent)
+				assert_true(stream_take(&there, RING) > 0);
+			assert_int_equal(conn_recv(b.b, b.b_fd, &byte, 1, 0), 0);
+		} else {
+			take_raw_until(&there, true);
+		}
+		bench_close_far(&b);
+	}
+}
+
+/* An end that has been told leaves nobody who could send again. */
+static void behind_an_end_only_what_was_read_is_handed_on(void **state)
+{
+	for (int read_all = 0; read_all < 2; read_all++) {
+		struct bench b = open_far();
+		struct stream there = a_to_b(&b), back = b_to_a(&b);
+
+		assert_int_equal(stream_send(&there, 500), 500);
+		assert_int_equal(conn_shutdown(b.a, b.a_fd, SHUT_WR), 0);
+		if (read_all)
+			assert_int_equal(stream_take(&there, 500), 500);
+		assert_int_equal(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC), read_all);
+		if (read_all) {
+			send_raw(&back, 100);
+			stream_end(&back);
+		}
+		bench_close_far(&b);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_successor_finds_what_was_not_read),
+		cmocka_unit_test(who_forks_goes_on_over_tcp),
+		cmocka_unit_test(who_was_forked_hands_on_what_is_left),
+		cmocka_unit_test(both_may_go),
+		cmocka_unit_test(an_announcement_that_stands_is_void),
+		cmocka_unit_test(a_switch_that_has_come_is_carried_out),
+		cmocka_unit_test(an_end_and_a_going_know_of_each_other),
+		cmocka_unit_test(behind_an_end_only_what_was_read_is_handed_on),
+	};
+
+	return cmocka_run_group_tests_name("retreat_gone", tests, bench_setup_group, NULL);
+}
