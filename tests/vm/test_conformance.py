@@ -15,6 +15,10 @@ def test_streams_by_ipv6(one):
     compare(one, 'procs-v6-both-*-warm-verbs', 'stream', 'vectors', 'half_close', 'reset', verbs=True)
 
 
+def test_waits_by_ipv6(one):
+    compare(one, 'procs-v6-both-*-warm-verbs', 'poll', 'epoll_level', 'epoll_edge', 'half_close_waits', 'small_messages', 'unread', verbs=True)
+
+
 def test_streams_by_mapped_addresses(one):
     compare(one, 'procs-vm-both-*-verbs', 'stream', 'half_close', 'reset', verbs=True)
 
@@ -37,6 +41,31 @@ def test_epoll(one):
 
 def test_loops(one):
     compare(one, WARM, 'loops', 'many_connections', 'dups', 'zero_and_bad', verbs=True)
+
+
+def test_full_rings(one):
+    compare(one, WARM, 'full', 'full_waits', 'full_stays', verbs=True)
+
+
+def test_more_calls(one):
+    compare(one, WARM, 'inq', 'names', 'messages_errors', 'options_buffers', 'oob', 'splice', 'splice_waits', 'zero_waits', 'stdio', verbs=True)
+
+
+def test_more_ends(one):
+    """Not errors_and_pipes: a send is told of a reset once the end of the link has come, which takes a real device a moment."""
+    compare(one, WARM, 'reset_waits', 'waitall_reset', 'shutdown_read_sends', 'connect', 'connect_waits', verbs=True)
+
+
+def test_more_of_epoll(one):
+    compare(one, WARM, 'epoll_edge_shut', 'epoll_many', 'one_two_sets', verbs=True)
+
+
+def test_processes(one):
+    compare(one, WARM, 'prefork', 'fork_bystanders', 'exec_cloexec', 'close_ranges', 'comes_between', 'handlers', verbs=True)
+
+
+def test_threads_that_close(one):
+    compare(one, 'threads-v4-both-*-verbs', 'threads_close', 'threads_close_poll', 'threads_close_recv', 'threads_close_send', verbs=True)
 
 
 def test_threads(one):
