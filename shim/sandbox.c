@@ -42,7 +42,7 @@ void sandbox_leave_rings(enum reason why)
 	sandbox_enter(why);
 	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned int)fd + 1))
 		/* And nothing of it is left that would look at the socket first. */
-		if (fd_come_back(fd, why))
+		if (fd_hand_on(fd, why) || fd_come_back(fd, why))
 			(void)fd_pin(fd, why);
 }
 

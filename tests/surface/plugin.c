@@ -6,13 +6,11 @@
 #include "probe.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 
 enum { BEFORE = 200, SERVED = 300 };
 
-static void *ask(void *arg)
+static void ask(int fd)
 {
-	int fd = *(int *)arg;
 	char out[8], in[8];
 
 	for (int i = 0; i < BEFORE + SERVED; i++) {
@@ -20,7 +18,6 @@ static void *ask(void *arg)
 		MUST(send(fd, out, sizeof(out), 0) == sizeof(out));
 		MUST(recv(fd, in, sizeof(in), MSG_WAITALL) == sizeof(in) && !memcmp(in, out, sizeof(in)));
 	}
-	return arg;
 }
 
 static void *load(const char *how)
@@ -40,20 +37,28 @@ static void *load(const char *how)
 int main(int argc, char **argv)
 {
 	int early = argc > 2, a, b = tcp_pair(&a), (*serve)(int, int);
-	void *plugin = early ? load(argv[1]) : NULL;
-	pthread_t thread;
+	void *plugin = NULL;
 	char bytes[8];
+	pid_t child = fork();
 
-	MUST(pthread_create(&thread, NULL, ask, &a) == 0);
+	MUST(child >= 0);
+	close(child ? a : b);
+	if (!child) {
+		ask(a);
+		exit(0);
+	}
+	if (early)
+		plugin = load(argv[1]);
 	for (int i = 0; i < BEFORE; i++) {
 		MUST(recv(b, bytes, sizeof(bytes), MSG_WAITALL) == sizeof(bytes));
 		MUST(send(b, bytes, sizeof(bytes), 0) == sizeof(bytes));
 	}
+	/* A request that is there, and unread. */
+	MUST(recv(b, bytes, 1, MSG_PEEK) == 1);
 	if (!plugin)
 		plugin = load(argv[1]);
 	*(void **)&serve = dlsym(plugin, "serve");
 	MUST(serve);
 	SAY("%d\n", serve(b, SERVED));
-	MUST(pthread_join(thread, NULL) == 0);
-	return 0;
+	return wait_for(child);
 }
