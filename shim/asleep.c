@@ -7,12 +7,12 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <sys/single_threaded.h>
 
 #include "ringbuf/atomic.h"
 #include "ringbuf/sys.h"
 #include "shim/clock.h"
 #include "shim/counted.h"
+#include "shim/glibc.h"
 
 #define NS_PER_S INT64_C(1000000000)
 #define NS_PER_MS 1000000

@@ -9,7 +9,6 @@
 #include <linux/sockios.h>
 #include <pthread.h>
 #include <sys/ioctl.h>
-#include <sys/single_threaded.h>
 #include <unistd.h>
 
 #include "ringbuf/sys.h"
@@ -18,6 +17,7 @@
 #include "shim/far.h"
 #include "shim/fd_conn.h"
 #include "shim/fdtab.h"
+#include "shim/glibc.h"
 #include "shim/guard.h"
 #include "shim/own_fd.h"
 #include "shim/sandbox.h"

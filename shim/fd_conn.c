@@ -4,11 +4,11 @@
 
 #include <errno.h>
 #include <sys/mman.h>
-#include <sys/single_threaded.h>
 
 #include "ringbuf/mapped.h"
 #include "ringbuf/sys.h"
 #include "shim/epoll.h"
+#include "shim/glibc.h"
 #include "shim/nego.h"
 #include "shim/ready.h"
 #include "shim/renew.h"

@@ -14,6 +14,7 @@
 #include "shim/epoll.h"
 #include "shim/family.h"
 #include "shim/far.h"
+#include "shim/glibc.h"
 #include "shim/guard.h"
 #include "shim/idle.h"
 #include "shim/lane_lock.h"
@@ -120,13 +121,21 @@ static void exit_handler(int status, void *arg)
 	inherit_at_exit();
 }
 
+static void quick_exit_handler(void *arg)
+{
+	inherit_at_exit();
+}
+
+/* The compiler's name for this object. */
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
 int inherit_init(void)
 {
 	inherit_pid = sys_getpid();
 	(void)barrier_init();
 	/* on_exit() because its handlers are not tied to an object: run in reverse order, this one is after them all. */
-	if (on_exit(exit_handler, NULL) || at_quick_exit(inherit_at_exit) ||
-	    pthread_atfork(inherit_before_fork, inherit_in_parent, inherit_in_child))
+	if (on_exit(exit_handler, NULL) || __cxa_at_quick_exit(quick_exit_handler, &__dso_handle) ||
+	    __register_atfork(inherit_before_fork, inherit_in_parent, inherit_in_child, &__dso_handle))
 		return -ENOMEM;
 	return 0;
 }

@@ -12,6 +12,7 @@
 #include "shim/conn.h"
 #include "shim/fd_conn.h"
 #include "shim/fdtab.h"
+#include "shim/glibc.h"
 #include "shim/guard.h"
 #include "shim/inherit.h"
 #include "shim/log.h"
@@ -45,9 +46,11 @@ static int step(int (*function)(void), const char *failure)
 	return error;
 }
 
-/* glibc hands constructors what it hands main. */
+/* glibc hands constructors what it hands main; others do not. */
 __attribute__((constructor)) static void start(int argc, char *argv[], char *envp[])
 {
+	if (!gnu_get_libc_version)
+		return;
 	options_read(envp);
 	if (!options.enabled)
 		return;

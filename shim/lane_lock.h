@@ -13,9 +13,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/single_threaded.h>
 
 #include "ringbuf/atomic.h"
+#include "shim/glibc.h"
 
 /* 0: free. Else who holds it: the process (family.h) in the upper half, in the lower its thread's id and whether somebody waits. */
 struct lane_lock {

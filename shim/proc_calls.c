@@ -6,12 +6,12 @@
 #include "shim/real.h"
 
 #include <sched.h>
-#include <sys/single_threaded.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "shim/fd_conn.h"
+#include "shim/glibc.h"
 #include "shim/guard.h"
 #include "shim/inherit.h"
 #include "shim/sandbox.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* See text.h. printf of libc is out: it may allocate, and takes locks that a signal handler may be holding. */
 #include "shim/text.h"
+#include "shim/glibc.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #include "ringbuf/sys.h"
+#include "shim/glibc.h"
 
 void text_start(struct text *text, char *bytes, size_t size)
 {
