@@ -8,6 +8,7 @@ side no byte may go through a ring, and the data must be right all the same.
 import contextlib
 import hashlib
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -109,6 +110,70 @@ class Program:
     def totals(self):
         """The sum of its summary lines (one for each of its processes)."""
         return programs.summary_totals(self.summary_path)
+
+
+class Told:
+    """
+    A program that is told lines of words, "end" the last, and answers each with a line of numbers. Through files, which are its first two words, since a pipe of ours could outlive
+    us in a child.
+    """
+
+    _count = 0
+
+    def __init__(self, code, *words, **how):
+        Told._count += 1
+        names = [path(f'told-{Told._count}.{end}') for end in ('in', 'out')]
+        for name in names:
+            os.mkfifo(name)
+        self.to, self.back = (os.open(name, os.O_RDWR) for name in names)
+        self.program = Program([sys.executable, '-c', code, *names, *map(str, words)], True, **how)
+        self.pid = self.program.child.pid
+
+    def say(self, *words):
+        os.write(self.to, (' '.join(map(str, words)) + '\n').encode())
+        until(lambda: select.select([self.back], [], [], 0.1)[0] or self.program.child.poll() is not None, f'{self.program.name} answers to {words}')
+        check(self.program.child.poll() is None, f'{self.program.name} has ended')
+        return [int(word) for word in os.read(self.back, 4096).split()]
+
+    def end(self):
+        os.write(self.to, b'end\n')
+        self.program.wait()
+        os.close(self.to)
+        os.close(self.back)
+
+
+# Sleeps in one call of the kind that is named after the other, on a connection that somebody else talks on, and says back what it has heard. Prints how many edges came
+# without bytes.
+SLEEPER = '''
+import select, socket, sys
+kind, port = sys.argv[1], int(sys.argv[2])
+s = socket.create_connection(("127.0.0.1", port))
+s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+epoll = select.epoll()
+epoll.register(s, select.EPOLLIN | (select.EPOLLOUT | select.EPOLLET if kind == "edge" else 0))
+outer = select.epoll()
+outer.register(epoll, select.EPOLLIN)
+poll = select.poll()
+poll.register(s, select.POLLIN)
+bare = 0
+while True:
+    if kind in ("epoll", "edge"):
+        told = epoll.poll()
+        if not told[0][1] & select.EPOLLIN:
+            bare += 1
+            continue
+    elif kind == "nested":
+        outer.poll()
+    elif kind == "poll":
+        poll.poll()
+    elif kind == "select":
+        select.select([s], [], [])
+    said = s.recv(100)
+    if not said:
+        break
+    s.sendall(said)
+print(bare)
+'''
 
 
 def prove(program, accelerated, share, what):

@@ -13,7 +13,7 @@ FAR = os.environ.get('RINGWAY_TEST_ROAD') == 'verbs'
 IDLE = '0.25'
 PAGE = os.sysconf('SC_PAGE_SIZE')
 
-# Both ends of N connections, and more when told to: "more N", "talk N" and "end" come by a fifo. It waits for all of it in one epoll set.
+# Both ends of N connections, and more when told to: "more N" and "talk N". It waits for all of it in one epoll set.
 BOTH_ENDS = '''
 import os, select, socket, sys
 commands = os.open(sys.argv[1], os.O_RDWR)
@@ -24,11 +24,11 @@ pairs = []
 text = b"x" * 64
 while True:
     epoll.poll()
-    word, number = os.read(commands, 64).decode().split()
+    word, *number = os.read(commands, 64).decode().split()
     if word == "end":
         break
     if word == "more":
-        for _ in range(int(number)):
+        for _ in range(int(*number)):
             a = socket.create_connection(listener.getsockname())
             b = listener.accept()[0]
             a.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -37,7 +37,7 @@ while True:
             epoll.register(b, select.EPOLLIN)
             pairs.append((a, b))
     if word == "talk":
-        for _ in range(int(number)):
+        for _ in range(int(*number)):
             for a, b in pairs:
                 a.sendall(text)
                 assert len(b.recv(100)) == 64
@@ -45,11 +45,11 @@ while True:
                 assert len(a.recv(100)) == 64
     # Told before the next wait, in which it may fall silent.
     segments = open("/proc/self/maps").read().count("memfd:ringway ")
-    with open(sys.argv[2], "a") as f:
+    with open(sys.argv[2], "w") as f:
         f.write(f"{segments} {len(os.listdir('/proc/self/fd'))}\\n")
 '''
 
-# One end each, in a process of its own. The talker waits for commands and the connection in poll, the other in one call of the kind that is named.
+# One end, which waits for commands and the connection in poll.
 TALKER = '''
 import os, select, socket, sys
 commands = os.open(sys.argv[1], os.O_RDWR)
@@ -60,77 +60,15 @@ poll.register(commands, select.POLLIN)
 poll.register(s, select.POLLIN)
 while True:
     poll.poll()
-    word, number = os.read(commands, 64).decode().split()
+    word, *number = os.read(commands, 64).decode().split()
     if word == "end":
         break
-    for i in range(int(number)):
+    for i in range(int(*number)):
         s.sendall(b"%d" % i)
         assert s.recv(100) == b"%d" % i
-    with open(sys.argv[2], "a") as f:
-        f.write("done\\n")
+    with open(sys.argv[2], "w") as f:
+        f.write("0\\n")
 '''
-SLEEPER = '''
-import select, socket, sys
-kind, port = sys.argv[1], int(sys.argv[2])
-s = socket.create_connection(("127.0.0.1", port))
-s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-epoll = select.epoll()
-epoll.register(s, select.EPOLLIN | (select.EPOLLOUT | select.EPOLLET if kind == "edge" else 0))
-outer = select.epoll()
-outer.register(epoll, select.EPOLLIN)
-poll = select.poll()
-poll.register(s, select.POLLIN)
-bare = 0
-while True:
-    if kind in ("epoll", "edge"):
-        told = epoll.poll()
-        if not told[0][1] & select.EPOLLIN:
-            bare += 1
-            continue
-    elif kind == "nested":
-        outer.poll()
-    elif kind == "poll":
-        poll.poll()
-    elif kind == "select":
-        select.select([s], [], [])
-    said = s.recv(100)
-    if not said:
-        break
-    s.sendall(said)
-print(bare)
-'''
-
-
-class Told:
-    """A program that is told words through a fifo, and writes a line when it has done."""
-
-    _count = 0
-
-    def __init__(self, code, *words, options=(), after='0'):
-        Told._count += 1
-        self.commands, self.answers = h.path(f'commands-{Told._count}'), h.path(f'answers-{Told._count}')
-        os.mkfifo(self.commands)
-        open(self.answers, 'w', encoding='ascii').close()
-        self.said = 0
-        self.program = h.Program([sys.executable, '-c', code, self.commands, self.answers, *words], True, after=after, options=[f'idle={IDLE}', *options])
-        self.pid = self.program.child.pid
-        self.feed = os.open(self.commands, os.O_RDWR)
-
-    def say(self, *words):
-        os.write(self.feed, (' '.join(map(str, words)) + '\n').encode())
-        self.said += 1
-        h.until(lambda: len(self.lines()) == self.said or self.program.child.poll() is not None, f'an answer to {words}')
-        h.check(self.program.child.poll() is None, f'{self.program.name} has ended')
-        return self.lines()[-1]
-
-    def lines(self):
-        with open(self.answers, encoding='ascii') as f:
-            return [line for line in f.read().split('\n')[:-1]]
-
-    def end(self):
-        os.write(self.feed, b'end 0\n')
-        self.program.wait()
-        os.close(self.feed)
 
 
 def rows(pid):
@@ -177,12 +115,12 @@ def given_back(*pids):
 def memory():
     """Of each further connection: two ends are two descriptors, and few pages, when it has been on rings and has fallen silent."""
     few, more = (16, 32) if FAR else (64, 192)
-    holder = Told(BOTH_ENDS)
+    holder = h.Told(BOTH_ENDS, after='0', options=[f'idle={IDLE}'])
     seen, there = {}, 0
     for number in (few, more):
         there += number
         holder.say('more', number)
-        links, fds = map(int, holder.say('talk', 4).split())
+        links, fds = holder.say('talk', 4)
         h.check(links == 2 * there, f'{links} ends of {there} connections have moved out')
         given_back(holder.pid)
         seen[there] = (resident_pages(holder.pid), descriptors(holder.pid))
@@ -195,7 +133,7 @@ def memory():
     h.check(pages * PAGE <= 8192 * 2 * more, f'{pages} pages for {more} connections, both ends of each')
     h.check({c['reason'] for c in rows(holder.pid)} <= {'idle', 'retreat'}, f'the reasons: {rows(holder.pid)}')
     # Out again, and back to exactly the same number of descriptors.
-    links, _ = map(int, holder.say('talk', 4).split())
+    links, _ = holder.say('talk', 4)
     h.check(links == 2 * there, f'{links} ends of {there} connections have moved out again')
     given_back(holder.pid)
     h.check(descriptors(holder.pid) == seen[there][1], f'{descriptors(holder.pid)} descriptors instead of {seen[there][1]}')
@@ -216,9 +154,9 @@ def quiet(*pids):
 
 def asleep(kind, after):
     port = h.free_port()
-    talker = Told(TALKER, str(port), after=after)
+    talker = h.Told(TALKER, port, after=after, options=[f'idle={IDLE}'])
     talker.program.ready(port)
-    sleeper = h.Program([sys.executable, '-c', SLEEPER, kind, str(port)], True, after=after, stdout=h.path('bare'), options=[f'idle={IDLE}'])
+    sleeper = h.Program([sys.executable, '-c', h.SLEEPER, kind, str(port)], True, after=after, stdout=h.path('bare'), options=[f'idle={IDLE}'])
     both = (talker.pid, sleeper.child.pid)
     for _ in range(3):
         talker.say('talk', 100)

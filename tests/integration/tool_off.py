@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import select
 import signal
 import subprocess
 import sys
@@ -47,29 +46,6 @@ for line in iter(commands.readline, "end\\n"):
     print(0, file=answers, flush=True)
 '''
 
-# Sleeps in one call after the other, on a connection that somebody else talks on, and says back what it has heard.
-SLEEPER = '''
-import select, socket, sys, threading
-kind, port = sys.argv[1], int(sys.argv[2])
-s = socket.create_connection(("127.0.0.1", port))
-s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-epoll = select.epoll()
-epoll.register(s, select.EPOLLIN | (select.EPOLLET if kind == "edge" else 0))
-poll = select.poll()
-poll.register(s, select.POLLIN)
-while True:
-    if kind in ("epoll", "edge"):
-        epoll.poll()
-    elif kind == "poll":
-        poll.poll()
-    elif kind == "select":
-        select.select([s], [], [])
-    said = s.recv(100)
-    if not said:
-        break
-    s.sendall(said)
-'''
-
 
 def ask(*words):
     """Whatever comes of it."""
@@ -102,35 +78,9 @@ def wrong_arguments():
     tool('off', '--wait', 'soon', 1, status=2, says='"soon"')
 
 
-class Talker:
-    """A program that is told numbers, and answers each with a line. Through files, since a pipe of ours could outlive us in a child."""
-
-    _count = 0
-
-    def __init__(self, code, *words):
-        Talker._count += 1
-        names = [h.path(f'talker-{Talker._count}.{end}') for end in ('in', 'out')]
-        for name in names:
-            os.mkfifo(name)
-        self.to, self.back = (os.open(name, os.O_RDWR) for name in names)
-        self.program = h.Program([sys.executable, '-c', code, *names, *map(str, words)], True, after='0')
-        self.pid = self.program.child.pid
-
-    def say(self, number):
-        os.write(self.to, b'%d\n' % number)
-        h.check(select.select([self.back], [], [], h.PATIENCE)[0], f'{self.program.name} does not answer: {rows(self.program)}')
-        return [int(word) for word in os.read(self.back, 4096).split()]
-
-    def end(self):
-        os.write(self.to, b'end\n')
-        self.program.wait()
-        os.close(self.to)
-        os.close(self.back)
-
-
 def out_and_back(rounds):
     """As many links as that, one after the other: nothing adds up."""
-    talker = Talker(BOTH_ENDS)
+    talker = h.Told(BOTH_ENDS, after='0')
     held = talker.say(300)
     h.check(roads(talker.program) == {'shm'}, f'not on rings: {rows(talker.program)}')
     pid = talker.pid
@@ -151,9 +101,9 @@ def asleep():
     """Neither end makes a call by itself: who sleeps is woken, goes back and sleeps on; the bytes that come then are heard."""
     for kind in ('recv', 'poll', 'select', 'epoll', 'edge'):
         port = h.free_port()
-        talker = Talker(TALKER, port)
+        talker = h.Told(TALKER, port, after='0')
         talker.program.ready(port)
-        sleeper = h.Program([sys.executable, '-c', SLEEPER, kind, str(port)], True, after='0')
+        sleeper = h.Program([sys.executable, '-c', h.SLEEPER, kind, str(port)], True, after='0')
         talker.say(300)
         h.check(roads(sleeper) == {'shm'}, f'{kind}: not on rings: {rows(sleeper)}')
         # Its own tx lane leaves at once; the other is the talker's, which sits in a read of a pipe until it is told to talk.
@@ -174,7 +124,7 @@ def asleep():
 
 
 def stopped():
-    talker = Talker(BOTH_ENDS)
+    talker = h.Told(BOTH_ENDS, after='0')
     talker.say(300)
     pid = talker.pid
     os.kill(pid, signal.SIGSTOP)
