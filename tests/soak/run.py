@@ -52,7 +52,7 @@ class Run:
 
     def start(self, index):
         o = self.options
-        env = clean_env() if o.plain else preload_env(o.shim, after=o.after, ring=o.ring, idle=o.idle, summary=self.summary, transports=o.transports,
+        env = clean_env() if o.plain else preload_env(o.shim, after=o.after, ring=o.ring, idle=o.idle, max=o.max, summary=self.summary, transports=o.transports,
                                                             patience=o.rdma_patience)
         if o.keep and not o.plain:
             env.update(RINGWAY_LOG='debug', RINGWAY_LOG_FILE=os.path.join(self.directory, 'log'))
@@ -335,6 +335,7 @@ def main():
     parser.add_argument('--after', default='4')
     parser.add_argument('--ring')
     parser.add_argument('--idle')
+    parser.add_argument('--max', help='RINGWAY_MAX')
     parser.add_argument('--transports')
     parser.add_argument('--rdma-patience', type=int, help='RINGWAY_PATIENCE')
     parser.add_argument('--without', default=(), type=lambda text: text.split(','), help='events of events.def, by commas')
