@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* See text.h. printf of libc is out: it may allocate, and takes locks that a signal handler may be holding. */
 #include "shim/text.h"
-#include "shim/glibc.h"
 
 #include <errno.h>
 #include <signal.h>
