@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The rules of the house, as tests: rules.py RULE, with RINGWAY_SHIM and RINGWAY_TOOL in the environment."""
+"""The rules of the house, as tests: rules.py RULE, with TESTS_SHIM and TESTS_TOOL in the environment."""
 import os
 import re
 import subprocess
@@ -217,7 +217,7 @@ def rule_readme():
         for name in re.findall(r'-o ([a-z-]+)=', text):
             if name not in known:
                 problem(f'"-o {name}=" is shown, but there is no such option')
-    said = subprocess.run([os.environ['RINGWAY_TOOL'], '--help'], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    said = subprocess.run([os.environ['TESTS_TOOL'], '--help'], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                           timeout=20, check=True).stdout
     for command in commands:
         if f'ringway {command}' not in said or f'ringway {command}' not in plain(manual) or f'ringway {command}' not in readme:
@@ -236,7 +236,7 @@ def rule_manual():
 
 def rule_needed():
     """The shim needs libc and nothing else."""
-    said = subprocess.run(['readelf', '-d', os.environ['RINGWAY_SHIM']], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    said = subprocess.run(['readelf', '-d', os.environ['TESTS_SHIM']], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                           timeout=20, check=True).stdout
     needed = re.findall(r'\(NEEDED\).*\[(.*)\]', said)
     if needed != ['libc.so.6']:
@@ -249,7 +249,7 @@ def rule_exports():
     """What the shim exports is what calls.def lists."""
     text = re.sub(r'/\*.*?\*/', '', read('shim/calls.def'), flags=re.S)
     listed = set(re.findall(r'^CALL(?:_BARE|_VA)?\([^,]*,\s*(\w+)', text, re.M)) | set(re.findall(r'^EXPORT_ONLY\((\w+)\)', text, re.M))
-    said = subprocess.run(['nm', '-D', '--defined-only', '--without-symbol-versions', os.environ['RINGWAY_SHIM']],
+    said = subprocess.run(['nm', '-D', '--defined-only', '--without-symbol-versions', os.environ['TESTS_SHIM']],
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=True).stdout
     exported = {line.split()[-1] for line in said.splitlines() if line.split()[1] in 'TWiBDV'}
     if len(listed) < 50:

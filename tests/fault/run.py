@@ -257,7 +257,7 @@ def argv_of(args, case, role, rest, summary):
     rest = [case.hosts[role], *rest]
     if not victim and case.hostile:
         return [str(args.bin / "hostile"), case.hostile, role, *rest]
-    asan = os.environ.get("RINGWAY_TEST_ASAN", "")
+    asan = os.environ.get("TESTS_ASAN", "")
     argv = ["/usr/bin/env", f"LD_PRELOAD={asan} {args.shim}", "RINGWAY=1", "RINGWAY_AFTER=0", "RINGWAY_LOG=warn"]
     if args.verbose:
         argv[-1] = "RINGWAY_LOG=debug"

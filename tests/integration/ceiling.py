@@ -10,8 +10,8 @@ import sys
 
 import harness as h
 
-TOOL = os.environ['RINGWAY_TOOL']
-FAR = os.environ.get('RINGWAY_TEST_ROAD') == 'verbs'
+TOOL = os.environ['TESTS_TOOL']
+FAR = os.environ.get('TESTS_ROAD') == 'verbs'
 ROAD = 'verbs' if FAR else 'shm'
 CONNECTIONS, MOST = 20, 4
 

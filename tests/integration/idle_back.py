@@ -8,8 +8,8 @@ import time
 
 import harness as h
 
-TOOL = os.environ['RINGWAY_TOOL']
-FAR = os.environ.get('RINGWAY_TEST_ROAD') == 'verbs'
+TOOL = os.environ['TESTS_TOOL']
+FAR = os.environ.get('TESTS_ROAD') == 'verbs'
 IDLE = '0.25'
 PAGE = os.sysconf('SC_PAGE_SIZE')
 

@@ -8,7 +8,7 @@ import sys
 
 import harness as h
 
-TOOL = os.environ['RINGWAY_TOOL']
+TOOL = os.environ['TESTS_TOOL']
 CONNECTIONS = 100
 
 SERVER = '''

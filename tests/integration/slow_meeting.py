@@ -8,7 +8,7 @@ import subprocess
 import harness as h
 
 h.need('nc')
-TOOL = os.environ['RINGWAY_TOOL']
+TOOL = os.environ['TESTS_TOOL']
 # Of each of the four steps that a dial waits for; RINGWAY_PATIENCE is a second.
 os.environ['VERBS_DOUBLE'] = 'cm-delay-ms=280'
 

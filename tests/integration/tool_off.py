@@ -9,7 +9,7 @@ import sys
 
 import harness as h
 
-TOOL = os.environ['RINGWAY_TOOL']
+TOOL = os.environ['TESTS_TOOL']
 ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 40
 PIECES, PIECE = 48, 2 << 20
 

@@ -8,7 +8,7 @@ import sys
 import harness as h
 
 NAME = 'red"is\\-ser?'  # the holder's, in which 0xff is no character
-TOOL, HOLDER = os.environ['RINGWAY_TOOL'], os.environ['RINGWAY_HOLDER']
+TOOL, HOLDER = os.environ['TESTS_TOOL'], os.environ['RINGWAY_HOLDER']
 
 
 class Holder:

@@ -7,7 +7,7 @@ import subprocess
 import harness as h
 
 h.need('nc')
-TOOL = os.environ['RINGWAY_TOOL']
+TOOL = os.environ['TESTS_TOOL']
 STEP, LAG = 4 << 20, 64 << 10
 
 

@@ -8,7 +8,7 @@ import sys
 
 import harness as h
 
-TOOL, SHIM, STATIC = os.environ['RINGWAY_TOOL'], os.path.realpath(os.environ['RINGWAY_SHIM']), os.environ['RINGWAY_STATIC']
+TOOL, SHIM, STATIC = os.environ['TESTS_TOOL'], os.path.realpath(os.environ['TESTS_SHIM']), os.environ['TESTS_STATIC']
 LIBM = '/lib/x86_64-linux-gnu/libm.so.6'
 
 

@@ -312,7 +312,7 @@ def prepare_sanitizer(program):
     said = subprocess.run(['ldd', program], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stdout
     runtimes = [line.split()[2] for line in said.splitlines() if 'libasan' in line and '=>' in line]
     if runtimes:
-        os.environ.setdefault('RINGWAY_TEST_ASAN', runtimes[0])
+        os.environ.setdefault('TESTS_ASAN', runtimes[0])
         os.environ.setdefault('ASAN_OPTIONS', 'verify_asan_link_order=0:detect_stack_use_after_return=0:abort_on_error=1:detect_leaks=0')
 
 

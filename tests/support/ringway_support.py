@@ -33,7 +33,7 @@ def clean_env():
 def preload_env(shim, **options):
     """An environment under the preload. after="0" becomes RINGWAY_AFTER=0. ASan's runtime has to come first."""
     env = clean_env()
-    asan = os.environ.get("RINGWAY_TEST_ASAN")
+    asan = os.environ.get("TESTS_ASAN")
     env["LD_PRELOAD"] = f"{asan} {shim}" if asan else str(shim)
     env["RINGWAY"] = "1"
     for name, value in options.items():

@@ -9,7 +9,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / 'support'))
 from ringway_support import Failed, check, die_with_parent, preload_env, read_summary  # noqa: E402
 
-COUNTS, SHIM, DOUBLE = (os.environ[name] for name in ('RINGWAY_COUNTS', 'RINGWAY_SHIM', 'VERBS_DOUBLE_DIR'))
+COUNTS, SHIM, DOUBLE = (os.environ[name] for name in ('TESTS_COUNTS', 'TESTS_SHIM', 'VERBS_DOUBLE_DIR'))
 SECONDS = 60  # of one talk; the program ends by itself before that
 RING = 256 << 10
 WARM_UP = 50

@@ -11,7 +11,7 @@ import threading
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / 'support'))
 from ringway_support import Failed, check, die_with_parent  # noqa: E402
 
-FAR, ENGINE, DOUBLE = (os.environ[name] for name in ('RINGWAY_FAR', 'RINGWAY_ENGINE', 'VERBS_DOUBLE_DIR'))
+FAR, ENGINE, DOUBLE = (os.environ[name] for name in ('TESTS_FAR', 'TESTS_ENGINE', 'VERBS_DOUBLE_DIR'))
 SECONDS = 50  # of the whole test
 RING = 256 << 10
 

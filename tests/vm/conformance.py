@@ -23,6 +23,6 @@ def compare(guest, mode, *scripts, verbs=False):
     if verbs:
         env |= {'CONFORM_ADDRESS': guest.address, 'CONFORM_ADDRESS6': guest.address6, 'CONFORM_COUNTERS': COUNTERS}
         road = ['--verbs', 'device']
-    said = guest.start([sys.executable, '-B', os.path.join(HERE, 'run.py'), '--shim', os.environ['RINGWAY_SHIM'], *road, '--mode', mode,
+    said = guest.start([sys.executable, '-B', os.path.join(HERE, 'run.py'), '--shim', os.environ['TESTS_SHIM'], *road, '--mode', mode,
                         os.environ['RINGWAY_CONFORM'], *paths], env=env).wait(None).output()
     check(' script(s), 0 complaint(s)' in said, said)

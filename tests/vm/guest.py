@@ -276,7 +276,7 @@ class Guest:
         if ringway is not None:
             settings = {'summary': program.summary_path, 'log': 'info', 'log_file': program.log_path, 'patience': PATIENCE_MS, **ringway}
             words = [word for name, value in settings.items() for word in ('-o', f'{name}={value}')]
-            argv = [os.environ['RINGWAY_TOOL'], 'run', *words, '--', *argv]
+            argv = [os.environ['TESTS_TOOL'], 'run', *words, '--', *argv]
         self.programs[number] = program
         try:
             program.pid = self.ask('start', argv=argv, env=env or {}, stdin=stdin, stdout=stdout, output=program.output_name,

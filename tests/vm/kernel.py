@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """kernel.py: prepares what a guest boots from, once, in a cache: a Debian kernel and an initramfs with the modules below.
 
-The kernel's package is downloaded and unpacked, never installed. The cache is RINGWAY_VM_CACHE, or ringway-vm in the
+The kernel's package is downloaded and unpacked, never installed. The cache is TESTS_VM_CACHE, or ringway-vm in the
 user's cache directory. It holds the package and, for each state of this file, a directory with the kernel, the initramfs
 and their checksums; whatever does not match its checksum is made again. A lock makes concurrent runs wait for each other.
 """
@@ -57,7 +57,7 @@ class Unprepared(Exception):
 
 def cache_directory():
     home = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
-    return os.environ.get('RINGWAY_VM_CACHE') or os.path.join(home, 'ringway-vm')
+    return os.environ.get('TESTS_VM_CACHE') or os.path.join(home, 'ringway-vm')
 
 
 def _output(argv, **more):

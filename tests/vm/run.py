@@ -144,8 +144,8 @@ class Lab:
                         say(f'--- {program}: so far\n{program.output()[-1500:]}')
                     if program.log():
                         say(f'--- {program}: logged\n{program.log()[-1500:]}')
-                if 'RINGWAY_TOOL' in os.environ:
-                    say(guest.run([os.environ['RINGWAY_TOOL'], 'ps'], None))
+                if 'TESTS_TOOL' in os.environ:
+                    say(guest.run([os.environ['TESTS_TOOL'], 'ps'], None))
             except vm.Failed as error:
                 say(f'{error}')
             if guest.console():

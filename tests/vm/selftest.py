@@ -102,7 +102,7 @@ def check_cache(place):
         cache = os.path.dirname(os.path.dirname(vmlinuz))
         package, = glob.glob(os.path.join(cache, 'linux-image-*.deb'))
         os.symlink(package, os.path.join(place, os.path.basename(package)))
-    env = {**os.environ, 'RINGWAY_VM_CACHE': place}
+    env = {**os.environ, 'TESTS_VM_CACHE': place}
     prepare = [sys.executable, os.path.join(HERE, 'kernel.py')]
 
     def both():

@@ -8,7 +8,7 @@ from guest import check, limit
 GUESTS = 2
 BYTES, RING = 2 << 20, 256 << 10
 ROUNDS = 60
-FAR, ENGINE = os.environ['RINGWAY_FAR'], os.environ['RINGWAY_ENGINE']
+FAR, ENGINE = os.environ['TESTS_FAR'], os.environ['TESTS_ENGINE']
 
 
 def start(one, two, mode, number=0, port=7300, six=False):

@@ -33,7 +33,7 @@ for beat in range(1200):
             break
 '''
 
-TOOL = os.environ['RINGWAY_TOOL']
+TOOL = os.environ['TESTS_TOOL']
 
 
 def failures(guest):

@@ -15,7 +15,7 @@ import tempfile
 import time
 
 PR_SET_PDEATHSIG = 1
-ROAD = os.environ.get('RINGWAY_TEST_ROAD', 'shm')  # that connections are expected to take
+ROAD = os.environ.get('TESTS_ROAD', 'shm')  # that connections are expected to take
 
 _libc = ctypes.CDLL(None)
 _running = []
@@ -54,7 +54,7 @@ def start(argv, settings=None, stdin=None, stdout=None, stderr=None, cwd=None):
     """Start ARGV, under Ringway with these settings ("name=value") unless they are None. The streams are files, None is
     /dev/null; never a pipe of ours, which a process left behind could hold open."""
     if settings is not None:
-        argv = [os.environ['RINGWAY_TOOL'], 'run', *[word for s in settings for word in ('-o', s)], '--', *argv]
+        argv = [os.environ['TESTS_TOOL'], 'run', *[word for s in settings for word in ('-o', s)], '--', *argv]
     env = {k: v for k, v in os.environ.items() if not k.startswith('RINGWAY') and k != 'LD_PRELOAD'}
     with open(stdin or os.devnull, 'rb') as source, open(stdout or os.devnull, 'wb') as sink, \
             open(stderr or os.devnull, 'wb') as errors:

@@ -221,7 +221,7 @@ def main():
         say(f'quickstart: FAILED: {trouble}')
         return 1
     say(f'quickstart: good: the data is right and went through rings ({time.time() - int(sys.argv[1]):.0f} s in all); '
-        f'now try: {os.path.relpath(os.environ["RINGWAY_TOOL"])} run CMD')
+        f'now try: {os.path.relpath(os.environ["TESTS_TOOL"])} run CMD')
     return 0
 
 
