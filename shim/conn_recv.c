@@ -369,7 +369,7 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 	struct iov_walk w;
 	size_t low, done = 0;
 	int64_t deadline = -1;
-	bool over = false;
+	bool over = false, blocks;
 	int woken = 0;	/* by what the last sleep, which no bytes have ended, may end the call */
 	struct conn_sleep sleep = { 0 };
 	ssize_t n = iov_start(&w, iov, nr);
@@ -387,6 +387,8 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 	low = flags & MSG_WAITALL ? w.left : (size_t)load_relaxed(&c->rcv_lowat);
 	if (low > w.left)
 		low = w.left;
+	/* As the file is when the call begins. */
+	blocks = !(flags & MSG_DONTWAIT) && !load_relaxed(&c->nonblock);
 	if (m)
 		blank_header(m, flags);
 	for (;;) {
@@ -419,8 +421,7 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 			lane_unlock(&c->rx.lock);
 			continue;
 		}
-		wait = (n == -EAGAIN || (n > 0 && done < low && !over)) && done < (low ? low : 1) &&
-		       !(flags & MSG_DONTWAIT) && !load_relaxed(&c->nonblock) && woken >= 0 && !(woken && done);
+		wait = (n == -EAGAIN || (n > 0 && done < low && !over)) && done < (low ? low : 1) && blocks && woken >= 0 && !(woken && done);
 		if (wait)
 			conn_call_sleeps(c, &sleep);
 		lane_unlock(&c->rx.lock);

@@ -337,13 +337,15 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 	struct conn_sleep sleep = { 0 };
 	size_t done = 0;
 	int64_t deadline = -1;
-	bool patient = true;
+	bool patient = true, blocks;
 	ssize_t n = iov_start(&w, iov, nr);
 
 	if (n < 0)
 		return n;
 	if (unlikely(!load_relaxed(&c->have_options)))
 		conn_read_options(c, fd);
+	/* As the file is when the call begins. */
+	blocks = may_block(c, flags);
 	if (flags & MSG_OOB && conn_tx_on_ring(c))
 		leave_for_urgent(c, fd);
 	if (flags & MSG_OOB && conn_tx_on_ring(c))
@@ -353,19 +355,19 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 
 		if (unlikely(load_relaxed(&c->tx.mode) == MODE_SLOW) && conn_hold(c, fd)) {
 			if (conn_is_linked(c) && switch_wants_hold(c))
-				wait_for_acknowledgement(c, fd, may_block(c, flags));
+				wait_for_acknowledgement(c, fd, blocks);
 			conn_drop(c);
 		}
 		n = conn_entered(c, fd, &c->tx.lock, conn_lock_tx(c));
 		if (n < 0)
 			break;
-		n = step(c, fd, &w, flags & ~MSG_DONTWAIT, m, patient && may_block(c, flags));
+		n = step(c, fd, &w, flags & ~MSG_DONTWAIT, m, patient && blocks);
 		patient = n > 0;
 		if (n > 0) {
 			iov_skip(&w, (size_t)n);
 			done += (size_t)n;
 		}
-		wait = (n == -EAGAIN || (n > 0 && w.left)) && may_block(c, flags);
+		wait = (n == -EAGAIN || (n > 0 && w.left)) && blocks;
 		if (wait && n == -EAGAIN)
 			conn_call_sleeps(c, &sleep);
 		lane_unlock(&c->tx.lock);
