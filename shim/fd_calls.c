@@ -21,6 +21,7 @@
 #include "shim/guard.h"
 #include "shim/own_fd.h"
 #include "shim/sandbox.h"
+#include "shim/unseen.h"
 #include "shim/vfork_child.h"
 
 /* In no header. */
@@ -60,6 +61,7 @@ EXPORT int close(int fd)
 			return close_set(fd);
 		fd_closing(fd);
 	}
+	unseen_closing((unsigned int)fd, (unsigned int)fd);
 	return real_close(fd);
 }
 
@@ -91,6 +93,7 @@ static int close_all_of_range(unsigned int first, unsigned int last, int flags)
 		}
 		fd_closing(fd);
 	}
+	unseen_closing(first, last);
 	r = close_range_around(first, last, flags);
 	if (sets)
 		fd_set_change_end(change, -1);
@@ -160,6 +163,7 @@ static int make_way(int fd, int to)
 	if (fdtab_hidden(fd))
 		return bad_fd();
 	expect_exec(fd, to);
+	unseen_closing((unsigned int)to, (unsigned int)to);
 	if (!fdtab_get(to) && fdtab_other(to) == FD_MARK_NONE)
 		return 0;
 	/* Only a call that will succeed closes what stands there. */

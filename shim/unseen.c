@@ -27,8 +27,10 @@ static struct {
 	_Atomic int busy;
 	_Atomic int verdict;	/* enum unseen; final once it names something */
 	_Atomic int64_t next_ns;
-	uint64_t was_there[MOST_FILES / 64];	/* sets from before main; belongs to whoever is busy */
+	_Atomic uint64_t was_there[MOST_FILES / 64];	/* sets from before main */
 } look;
+
+_Atomic bool unseen_leavings;
 
 /*
  * A suspect is the number of a set that was not known. It is the program's own if no change that had begun before it was seen has had to do with that
@@ -144,7 +146,7 @@ static enum unseen judge(int dir, int fd, const char *name, uint64_t there[MOST_
 {
 	int number = load_acquire(&suspect.number);
 
-	if (fd < MOST_FILES && look.was_there[fd / 64] >> fd % 64 & 1) {
+	if (fd < MOST_FILES && load_relaxed(&look.was_there[fd / 64]) >> fd % 64 & 1) {
 		there[fd / 64] |= UINT64_C(1) << fd % 64;
 		return UNSEEN_NONE;
 	}
@@ -189,11 +191,23 @@ static enum unseen look_through(int dir, bool first)
 				verdict = kind;
 		}
 	}
-	memcpy(look.was_there, there, sizeof(there));
+	for (int i = 0; i < MOST_FILES / 64; i++)
+		if (!first)
+			fetch_and(&look.was_there[i], there[i]);
+		else if (there[i]) {
+			store_relaxed(&look.was_there[i], there[i]);
+			store_relaxed(&unseen_leavings, true);
+		}
 	/* Closed meanwhile. */
 	if (suspected && !seen)
 		(void)compare_exchange(&suspect.number, &suspected, 0);
 	return verdict;
+}
+
+void unseen_forget(unsigned int first, unsigned int last)
+{
+	for (unsigned int fd = first; fd <= last && fd < MOST_FILES; fd++)
+		fetch_and(&look.was_there[fd / 64], ~(UINT64_C(1) << fd % 64));
 }
 
 static int open_files(void)

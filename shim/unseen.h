@@ -11,6 +11,9 @@
  * the leaving of whoever started this program: no runtime of its own can have made it.
  */
 
+#include <stdbool.h>
+
+#include "ringbuf/atomic.h"
 #include "ringbuf/stats.h"
 
 #pragma GCC visibility push(hidden)
@@ -38,9 +41,20 @@ int unseen_init(void);
 int unseen_change_begin(void);
 void unseen_change_end(int change, int fd);
 
+/* Sets from before main are known by their numbers, as long as none of these is closed. */
+extern _Atomic bool unseen_leavings;
+void unseen_forget(unsigned int first, unsigned int last);
+
 /* In the child of a fork: another thread of the parent may have been looking. */
 void unseen_fork_child(void);
 
 #pragma GCC visibility pop
+
+/* What is there is about to be closed, by whatever call. */
+static inline void unseen_closing(unsigned int first, unsigned int last)
+{
+	if (unlikely(load_relaxed(&unseen_leavings)))
+		unseen_forget(first, last);
+}
 
 #endif

@@ -342,6 +342,7 @@ def cases(probes, work):
         "sets-left": Case(probe("sets", "left"), at_once, all_moved),
         "waits-unseen-epoll": Case(probe("unseen", "epoll"), at_once, counted("raw-calls", 2)),
         "waits-unseen-epoll-blocking": Case(probe("unseen", "epoll", "block"), at_once, counted("raw-calls", 2)),
+        "waits-unseen-epoll-left": Case(probe("unseen", "epoll", "left"), at_once, counted("raw-calls", 2)),
         "waits-unseen-poll": Case(probe("unseen", "poll"), at_once, counted("raw-calls", 2)),
         "waits-unseen-uring": Case(probe("unseen", "uring"), at_once, counted("io-uring", 2)),
         "spins": Case(probe("unseen", "spin"), at_once, ring_used),

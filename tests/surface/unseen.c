@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * unseen HOW [block]: talks through libc, but waits for its connections by system calls that no preload sees; or does not wait,
- * but tries again and again.
+ * but tries again and again. "left": it was started with a set of somebody else's open, closes that, and makes its own at the same number.
  */
 #include "probe.h"
 
@@ -24,12 +24,25 @@ static void make_uring(void)
 	MUST(sys_call2(SYS_io_uring_setup, 4, parameters) >= 0);
 }
 
+/* The number of the set that stays open behind it. */
+static void start_again(char *argv[])
+{
+	char number[16];
+	int set = epoll_create1(0);
+
+	MUST(set >= 0);
+	snprintf(number, sizeof(number), "%d", set);
+	execl("/proc/self/exe", argv[0], argv[1], argv[2], number, (char *)NULL);
+	MUST(!"exec");
+}
+
 static void make_sets(void)
 {
 	for (int i = 0; i < 2; i++) {
 		struct epoll_event event = { .events = EPOLLIN };
 
-		sets[i] = (int)sys_call1(SYS_epoll_create1, 0);
+		if (!sets[i])
+			sets[i] = (int)sys_call1(SYS_epoll_create1, 0);
 		MUST(sets[i] >= 0 && sys_call4(SYS_epoll_ctl, sets[i], EPOLL_CTL_ADD, ends[i], &event) == 0);
 	}
 }
@@ -64,6 +77,14 @@ int main(int argc, char *argv[])
 	const char *how = argv[1];
 	char out[64], in[64];
 
+	if (argc == 3 && strcmp(argv[2], "left") == 0)
+		start_again(argv);
+	if (argc > 3) {
+		close(atoi(argv[3]));
+		/* The lowest number that is free; one set for both ends. */
+		sets[0] = sets[1] = (int)sys_call1(SYS_epoll_create1, 0);
+		MUST(sets[0] == atoi(argv[3]));
+	}
 	ends[0] = tcp_pair(&ends[1]);
 	for (int i = 0; i < 2 && argc < 3; i++)
 		MUST(fcntl(ends[i], F_SETFL, O_NONBLOCK) == 0);
