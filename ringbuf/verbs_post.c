@@ -347,14 +347,14 @@ void verbs_post(struct verbs_link *v, unsigned asked, bool fetch)
 	ring_doorbell(v, &b);
 }
 
-int verbs_post_receives(struct verbs_link *v, bool all)
-{
-	struct ibv_recv_wr wr[RECV_SLOTS], *bad;
-	struct ibv_sge sge[RECV_SLOTS];
-	uint32_t nr = all ? RECV_SLOTS : v->taken / RECV_BATCH * RECV_BATCH;
+/* A request takes some fifty bytes, and threads of the program may have little stack: so not all at once. */
+#define POST_MOST (2 * RECV_BATCH)
 
-	if (nr > RECV_SLOTS)
-		nr = RECV_SLOTS;
+static int post_some(struct verbs_link *v, uint32_t nr)
+{
+	struct ibv_recv_wr wr[POST_MOST], *bad;
+	struct ibv_sge sge[POST_MOST];
+
 	for (uint32_t i = 0; i < nr; i++) {
 		uint64_t slot = (v->batches * RECV_BATCH + i) % RECV_SLOTS;
 
@@ -369,8 +369,24 @@ int verbs_post_receives(struct verbs_link *v, bool all)
 	if (ibv_post_recv(v->qp, wr, &bad))
 		return -EIO;
 	v->batches += nr / RECV_BATCH;
-	v->taken -= all ? 0 : nr;
 	count_add(&v->counts.recv_posts, 1);
 	count_add(&v->counts.recvs, nr);
+	return 0;
+}
+
+int verbs_post_receives(struct verbs_link *v, bool all)
+{
+	uint32_t left = all ? RECV_SLOTS : v->taken / RECV_BATCH * RECV_BATCH;
+
+	if (left > RECV_SLOTS)
+		left = RECV_SLOTS;
+	while (left > 0) {
+		uint32_t nr = left > POST_MOST ? POST_MOST : left;
+
+		if (post_some(v, nr))
+			return -EIO;
+		v->taken -= all ? 0 : nr;
+		left -= nr;
+	}
 	return 0;
 }
