@@ -22,7 +22,9 @@ for what, server_on, client_on, after in h.cases():
             result = json.load(f)
         h.check('error' not in result, f'{case}: {result.get("error")}')
         got = result['end']['sum_received']['bytes']
-        h.check(32 << 20 <= got <= 96 << 21, f'{case}: {got} bytes received')
+        # Of two streams that end together the slower one may have come to any part of it.
+        least = 1 << 20 if shape == 'both ways' else 32 << 20
+        h.check(least <= got <= 96 << 21, f'{case}: {got} bytes received')
         for program, on in ((server, server_on), (client, client_on)):
             if on:
                 h.prove(program, server_on and client_on, 0.5, case)
