@@ -158,21 +158,6 @@ static const struct way *way_of(const char *name)
 	exit(9);
 }
 
-static int asleep(int tid)
-{
-	char path[64], line[512] = "";
-	FILE *file;
-	char *at;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", tid);
-	file = fopen(path, "r");
-	if (!file)
-		return 0;
-	at = fgets(line, sizeof(line), file) ? strrchr(line, ')') : NULL;
-	fclose(file);
-	return at && at[2] == 'S';
-}
-
 static void *idles(void *arg)
 {
 	for (;;)

@@ -67,6 +67,22 @@ static inline void ping_pong(int a, int b, int rounds)
 	}
 }
 
+/* The thread, of whichever process, is asleep in the kernel. */
+static inline int asleep(int tid)
+{
+	char path[64], line[512] = "";
+	FILE *file;
+	char *at;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", tid);
+	file = fopen(path, "r");
+	if (!file)
+		return 0;
+	at = fgets(line, sizeof(line), file) ? strrchr(line, ')') : NULL;
+	fclose(file);
+	return at && at[2] == 'S';
+}
+
 static inline int wait_for(pid_t pid)
 {
 	int status;

@@ -28,22 +28,6 @@ static void socket_handler(int sig)
 	errno = kept_errno;
 }
 
-/* The thread, of whichever process, is asleep in the kernel. */
-static int asleep(int tid)
-{
-	char path[64], line[512] = "";
-	FILE *file;
-	char *at;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", tid);
-	file = fopen(path, "r");
-	if (!file)
-		return 0;
-	at = fgets(line, sizeof(line), file) ? strrchr(line, ')') : NULL;
-	fclose(file);
-	return at && at[2] == 'S';
-}
-
 static void *interrupt(void *arg)
 {
 	int before = caught;

@@ -54,19 +54,26 @@ static void send_raw(struct stream *s, size_t len)
 	s->sent += len;
 }
 
+/* As `i` of all ways has it: how much was sent, how much of it read, how much went back. */
+static void some_is_under_way(struct stream *there, struct stream *back, size_t i)
+{
+	size_t sent = sizes[i % NR_SIZES], taken = sizes[i / NR_SIZES % NR_SIZES], back_sent = sizes[i / NR_SIZES / NR_SIZES];
+
+	if (sent)
+		assert_int_equal(stream_send(there, sent), sent);
+	if (taken && taken <= sent)
+		assert_int_equal(stream_take(there, taken), taken);
+	if (back_sent)
+		assert_int_equal(stream_send(back, back_sent), back_sent);
+}
+
 static void a_successor_finds_what_was_not_read(void **state)
 {
 	for (size_t i = 0; i < NR_SIZES * NR_SIZES * NR_SIZES; i++) {
-		size_t sent = sizes[i % NR_SIZES], taken = sizes[i / NR_SIZES % NR_SIZES], back_sent = sizes[i / NR_SIZES / NR_SIZES];
 		struct bench b = open_far();
 		struct stream there = a_to_b(&b), back = b_to_a(&b);
 
-		if (sent)
-			assert_int_equal(stream_send(&there, sent), sent);
-		if (taken && taken <= sent)
-			assert_int_equal(stream_take(&there, taken), taken);
-		if (back_sent)
-			assert_int_equal(stream_send(&back, back_sent), back_sent);
+		some_is_under_way(&there, &back, i);
 		/* Its peer makes no call meanwhile. */
 		assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
 		assert_true(load_relaxed(&b.b->returned));
@@ -83,16 +90,10 @@ static void a_successor_finds_what_was_not_read(void **state)
 static void who_forks_goes_on_over_tcp(void **state)
 {
 	for (size_t i = 0; i < NR_SIZES * NR_SIZES * NR_SIZES; i++) {
-		size_t sent = sizes[i % NR_SIZES], taken = sizes[i / NR_SIZES % NR_SIZES], back_sent = sizes[i / NR_SIZES / NR_SIZES];
 		struct bench b = open_far();
 		struct stream there = a_to_b(&b), back = b_to_a(&b);
 
-		if (sent)
-			assert_int_equal(stream_send(&there, sent), sent);
-		if (taken && taken <= sent)
-			assert_int_equal(stream_take(&there, taken), taken);
-		if (back_sent)
-			assert_int_equal(stream_send(&back, back_sent), back_sent);
+		some_is_under_way(&there, &back, i);
 		retreat_far_all_away(&b.b, &b.b_fd, 1);
 		assert_true(load_relaxed(&b.b->link_dead));
 		/* Nothing has to be waited for that had come. */
