@@ -27,10 +27,15 @@ static int hide(int fd)
 	return number;
 }
 
-static void reveal(int fd)
+static void forget(int fd)
 {
 	if (fd >= 0 && (unsigned int)fd < FDTAB_MAX)
 		fetch_and(&theirs[fd / 64], ~(UINT64_C(1) << fd % 64));
+}
+
+static void reveal(int fd)
+{
+	forget(fd);
 	own_fd_let_go(fd);
 }
 
@@ -101,8 +106,11 @@ void far_fork_child(void)
 		return;
 	forked = true;
 	for (int fd = fdtab_next_hidden(0); fd >= 0; fd = fdtab_next_hidden((unsigned int)fd + 1))
-		if (far_is_libs(fd))
+		if (far_is_libs(fd)) {
+			/* The number may be ours in this process, whose children are not to close it. */
+			forget(fd);
 			own_fd_close(fd);
+		}
 }
 
 void far_leave(struct conn *c)

@@ -170,6 +170,38 @@ static void by_namespace(void)
 	still_talks("more");
 }
 
+/* A child's child goes on alone with connections of its parent's, who has let go of them. */
+static void by_descent(void)
+{
+	int up[2], ends[2], c, d;
+	char byte = 0;
+	pid_t pid;
+
+	MUST(pipe(up) == 0 && pipe(ends) == 0);
+	pid = fork();
+	MUST(pid >= 0);
+	if (pid == 0) {
+		d = tcp_pair(&c);
+		pid = fork();
+		MUST(pid >= 0);
+		if (pid == 0) {
+			close(ends[1]);
+			MUST(write(up[1], &byte, 1) == 1 && read(ends[0], &byte, 1) == 0);
+			ping_pong(c, d, 40);
+			exit(21);
+		}
+		MUST(read(up[0], &byte, 1) == 1);
+		close(c);
+		close(d);
+		close(ends[1]);
+		MUST(wait_for(pid) == 21);
+		exit(20);
+	}
+	close(ends[1]);
+	SAY("child %d\n", wait_for(pid));
+	still_talks("that");
+}
+
 static void storm(int depth)
 {
 	pid_t pids[3];
@@ -282,6 +314,8 @@ int main(int argc, char **argv)
 		by_kill();
 	else if (strcmp(argv[1], "namespace") == 0)
 		by_namespace();
+	else if (strcmp(argv[1], "descent") == 0)
+		by_descent();
 	else if (strcmp(argv[1], "storm") == 0)
 		storm(2);
 	else if (strcmp(argv[1], "exec") == 0)
