@@ -335,12 +335,21 @@ bool conn_has_more_to_tell(struct conn *c)
 	       conn_far_is_dead(c) || is_returning(c);
 }
 
-/* A lane has come back in this very look: the kernel was not asked of it, or its bytes were none of the program's. */
+/*
+ * A lane has come back in this very look: the kernel was not asked of it, or its bytes were none of the program's. An end that makes it readable has perhaps come
+ * since it was asked, and is told as one.
+ */
 static short ask_again(int fd, short want, short kernel)
 {
 	short both = READ_EVENTS | WRITE_EVENTS;
 
-	return (kernel & ~both) | sys_ready_now(fd, want & both);
+	return (kernel & ~both) | sys_ready_now(fd, want & (both | POLLRDHUP));
+}
+
+/* What of the kernel's word holds whichever road the lanes are on. */
+static short on_any_road(short want, short kernel)
+{
+	return kernel & (POLLERR | POLLHUP | POLLNVAL | (want & (POLLPRI | POLLRDHUP)));
 }
 
 short conn_ready(struct conn *c, int fd, short want, short kernel)
@@ -354,7 +363,7 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 		kernel = ask_shut(fd, want, kernel);
 		shut = kernel & POLLRDHUP;
 	}
-	ready = kernel & (POLLERR | POLLHUP | POLLNVAL | (want & (POLLPRI | POLLRDHUP)));
+	ready = on_any_road(want, kernel);
 	/* A call would not wait, it would be reset. */
 	if (unlikely(conn_pump_look(c) == -ESRCH) && !conn_far_is_dead(c))
 		return ready | POLLERR | POLLHUP | (want & (READ_EVENTS | WRITE_EVENTS | POLLRDHUP));
@@ -369,8 +378,10 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 		conn_peer_ended(c);
 	if (kernel & (POLLIN | POLLRDHUP | POLLHUP | POLLERR) || conn_rx_attention(c) || unlooked(c) || conn_far_is_dead(c) || returning)
 		conn_frames_try(c, fd);
-	if (unlikely((was_tx_ring && !conn_tx_on_ring(c)) || ((returning || was_rx_ring) && !conn_rx_on_ring(c))))
+	if (unlikely((was_tx_ring && !conn_tx_on_ring(c)) || ((returning || was_rx_ring) && !conn_rx_on_ring(c)))) {
 		kernel = ask_again(fd, want, kernel);
+		ready |= on_any_road(want, kernel);
+	}
 	/* On TCP the end would come behind the bytes. */
 	if (unlikely(conn_fin_awaited(c)) && !(kernel & POLLERR)) {
 		kernel &= ~(READ_EVENTS | POLLRDHUP | POLLHUP);
