@@ -10,7 +10,6 @@
 #include "shim/conn.h"
 #include "shim/conn_iov.h"
 #include "shim/fd_conn.h"
-#include "shim/pinned.h"
 
 struct stamp {
 	int64_t seconds, rest;

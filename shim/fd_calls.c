@@ -54,6 +54,7 @@ EXPORT int close(int fd)
 {
 	if (!guard_ready())
 		return real_close(fd);
+	unseen_closing((unsigned int)fd, (unsigned int)fd);
 	if (unlikely(fdtab_get(fd) || fdtab_other(fd) != FD_MARK_NONE)) {
 		if (fdtab_hidden(fd))
 			return far_lets_close(fd) ? real_close(fd) : bad_fd();
@@ -61,7 +62,6 @@ EXPORT int close(int fd)
 			return close_set(fd);
 		fd_closing(fd);
 	}
-	unseen_closing((unsigned int)fd, (unsigned int)fd);
 	return real_close(fd);
 }
 
