@@ -67,6 +67,8 @@ void cm_drop_id(struct cm_id *id)
 		at = &(*at)->next;
 	*at = id->next;
 	close_hidden(id->fd);
+	if (id->state == ID_BOUND || id->state == ID_LISTENS)
+		address_unbind(&id->id.route.addr.src_addr);
 	if (id->far)
 		far_close(id->far);
 	free(id);
@@ -194,7 +196,7 @@ int rdma_resolve_addr(struct rdma_cm_id *ibid, struct sockaddr *src, struct sock
 		return answer_errno(-EADDRNOTAVAIL);
 	if (!address_has_device(&addr->src_addr)) {
 		cm_push(id, RDMA_CM_EVENT_ADDR_ERROR, -ENODEV);
-	} else if (!address_is_local(dst)) {
+	} else if (!address_is_reachable(dst)) {
 		cm_push(id, RDMA_CM_EVENT_ADDR_ERROR, -EHOSTUNREACH);
 	} else {
 		ibid->verbs = adapter_context();
@@ -244,6 +246,7 @@ static int prepare(struct cm_id *id, struct wire *w, enum wire_kind kind, const 
 int rdma_connect(struct rdma_cm_id *ibid, struct rdma_conn_param *param)
 {
 	struct cm_id *id = (struct cm_id *)ibid;
+	struct sockaddr *dst = &ibid->route.addr.dst_addr;
 	struct wire w;
 	int r;
 	WITH_CHANNEL(id);
@@ -255,12 +258,13 @@ int rdma_connect(struct rdma_cm_id *ibid, struct rdma_conn_param *param)
 		return answer_errno(r);
 	id->retries = w.retries;
 	id->rnr_retries = w.rnr_retries;
-	if (path_is_lost() || !address_has_device(&ibid->route.addr.dst_addr)) {
+	/* Whether a far address has a device, only its namespace knows. */
+	if (path_is_lost() || !address_has_device(address_is_local(dst) ? dst : &ibid->route.addr.src_addr)) {
 		id->state = ID_OVER;
 		cm_push(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
 		return 0;
 	}
-	id->fd = address_connect(&ibid->route.addr.dst_addr);
+	id->fd = address_connect(dst);
 	if (id->fd < 0 || cm_say(id, &w, true) < 0) {
 		id->state = ID_OVER;
 		cm_push(id, RDMA_CM_EVENT_REJECTED, NOBODY_LISTENS);

@@ -92,8 +92,12 @@ int cm_say(struct cm_id *id, struct wire *w, bool with_adapter);
 size_t address_bytes(const struct sockaddr *addr);
 bool address_is_local(const struct sockaddr *addr);
 bool address_has_device(const struct sockaddr *addr);
+/* Is there a way to it? In a room to every address, since a far one is another namespace's. */
+bool address_is_reachable(const struct sockaddr *addr);
 /* A hidden socket bound to the listener's name, or -errno. A port of 0 is filled in. */
 int address_bind(struct sockaddr *addr);
+/* What is left of the name when the socket has gone. */
+void address_unbind(const struct sockaddr *addr);
 /* A hidden wire to who listens there, or -errno. */
 int address_connect(const struct sockaddr *addr);
 uint16_t address_any_port(void);

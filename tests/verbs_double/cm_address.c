@@ -2,6 +2,7 @@
 /* Which addresses have a device, and the sockets that stand for listeners. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -68,12 +69,21 @@ bool address_has_device(const struct sockaddr *addr)
 	return false;
 }
 
+bool address_is_reachable(const struct sockaddr *addr)
+{
+	return settings.room[0] || address_is_local(addr);
+}
+
 static unsigned name_of(const struct sockaddr *addr, struct sockaddr_un *name)
 {
 	char text[INET6_ADDRSTRLEN];
 
 	text_of(addr, text);
 	*name = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	if (settings.room[0]) {
+		snprintf(name->sun_path, sizeof(name->sun_path), "%s/%s-%u", settings.room, text, ntohs(*port_of(addr)));
+		return sizeof(*name);
+	}
 	return (unsigned)(offsetof(struct sockaddr_un, sun_path) + 1 +
 			  (size_t)snprintf(name->sun_path + 1, sizeof(name->sun_path) - 1, "verbs-double/%s/%u", text, ntohs(*port_of(addr))));
 }
@@ -109,6 +119,16 @@ int address_bind(struct sockaddr *addr)
 	return fd;
 }
 
+void address_unbind(const struct sockaddr *addr)
+{
+	struct sockaddr_un name;
+
+	if (!settings.room[0])
+		return;
+	name_of(addr, &name);
+	(void)sys_call3(SYS_unlinkat, AT_FDCWD, name.sun_path, 0);
+}
+
 int address_connect(const struct sockaddr *addr)
 {
 	struct sockaddr_in6 any = { .sin6_family = addr->sa_family };
@@ -120,7 +140,7 @@ int address_connect(const struct sockaddr *addr)
 	if (fd < 0)
 		return fd;
 	r = (int)sys_call3(SYS_connect, fd, &name, len);
-	if (r == -ECONNREFUSED) {
+	if (r == -ECONNREFUSED || r == -ENOENT) {
 		*port_of((struct sockaddr *)&any) = *port_of(addr);
 		len = name_of((struct sockaddr *)&any, &name);
 		r = (int)sys_call3(SYS_connect, fd, &name, len);

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -154,18 +155,32 @@ int cq_arm(struct ibv_cq *ibcq, int solicited)
 	return 0;
 }
 
+/* Bound to no name, a socket is given an abstract one. */
+static int bind_channel(int fd, struct sockaddr_un *name, unsigned *len)
+{
+	static _Atomic uint32_t count;
+	int r;
+
+	*len = sizeof(sa_family_t);
+	if (settings.room[0])
+		*len = (unsigned)(offsetof(struct sockaddr_un, sun_path) + 1 +
+				  (size_t)snprintf(name->sun_path, CHANNEL_NAME, "%s/channel-%d-%u", settings.room, sys_getpid(), fetch_add(&count, 1)));
+	r = sys_bind(fd, name, *len);
+	*len = sizeof(*name);
+	return r < 0 ? r : sys_getsockname(fd, name, len);
+}
+
 struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 {
 	struct double_channel *ch = calloc(1, sizeof(*ch));
 	struct sockaddr_un name = { .sun_family = AF_UNIX };
-	unsigned len = sizeof(name);
+	unsigned len;
 	int fd;
 
 	if (!ch)
 		return NULL;
 	fd = sys_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	/* Bound to no name, it is given one. */
-	if (fd < 0 || sys_bind(fd, &name, sizeof(sa_family_t)) < 0 || sys_getsockname(fd, &name, &len) < 0) {
+	if (fd < 0 || bind_channel(fd, &name, &len) < 0) {
 		if (fd >= 0)
 			sys_close(fd);
 		free(ch);
@@ -188,6 +203,8 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 		return EBUSY;
 	teller_leave();
 	sys_close(channel->fd);
+	if (settings.room[0])
+		(void)sys_call3(SYS_unlinkat, AT_FDCWD, ch->name, 0);
 	free(ch);
 	return 0;
 }

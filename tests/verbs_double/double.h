@@ -24,7 +24,8 @@ enum {
 	RECVS_MAX = 256,
 	CQES_MAX = 512,
 	INLINE_MAX = 128,
-	CHANNEL_NAME = 16,
+	CHANNEL_NAME = 80,
+	ROOM_MAX = 48,
 };
 
 /* ---- shared: what a peer's process sees of this one's adapter ---- */
@@ -162,6 +163,7 @@ struct double_pd {
 struct double_settings {
 	bool no_device, iwarp;
 	char only[256];            /* addresses that have a device, separated by '+'; empty: every local one */
+	char room[ROOM_MAX];       /* the directory of its sockets; empty: they have abstract names */
 	uint64_t memlock;          /* bytes that can be registered at a time */
 	uint32_t max_qps, max_inline;
 	uint64_t fail_post, remove_at, lose_at; /* the n-th call of ibv_post_send in this process; 0: none */

@@ -80,6 +80,11 @@ static void read_word(const char *word, size_t len)
 		settings.iwarp = true;
 	} else if (!strncmp(text, "only=", 5)) {
 		snprintf(settings.only, sizeof(settings.only), "%s", text + 5);
+	} else if (!strncmp(text, "room=", 5)) {
+		if (strlen(text + 5) >= sizeof(settings.room))
+			misuse("the room's name is too long");
+		else
+			strcpy(settings.room, text + 5);
 	} else if (!strncmp(text, "qps=", 4)) {
 		settings.max_qps = (uint32_t)strtoul(text + 4, NULL, 0);
 	} else if (!strncmp(text, "inline=", 7)) {
