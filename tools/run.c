@@ -173,7 +173,8 @@ static int refuse_or_warn(const char *path)
 		return EXIT_NO_EXEC;
 	case TARGET_STATIC:
 	case TARGET_OTHER_CLASS:
-		complain("warning: %s%s%s %s: nothing can be preloaded into it, it runs without Ringway", path, of, interpreter, what);
+	case TARGET_OTHER_LIBC:
+		complain("warning: %s%s%s %s: it runs without Ringway, on plain TCP", path, of, interpreter, what);
 		return EXIT_GOOD;
 	case TARGET_FINE:
 		break;

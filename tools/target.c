@@ -83,18 +83,31 @@ static bool script_interpreter(const char *head, char *interpreter, size_t size)
 	return true;
 }
 
-static bool has_interpreter(int fd, const ElfW(Ehdr) *header)
+/* The path of the dynamic linker that the file names; "" where it names one that cannot be read. False: it names none. */
+static bool dynamic_linker(int fd, const ElfW(Ehdr) *header, char path[PATH_MAX])
 {
+	*path = 0;
 	for (int i = 0; i < header->e_phnum; i++) {
 		ElfW(Phdr) segment;
 		off_t at = (off_t)(header->e_phoff + (size_t)i * sizeof(segment));
+		ssize_t length;
 
 		if (pread(fd, &segment, sizeof(segment), at) != sizeof(segment))
 			return true;
-		if (segment.p_type == PT_INTERP)
-			return true;
+		if (segment.p_type != PT_INTERP)
+			continue;
+		length = pread(fd, path, segment.p_filesz < PATH_MAX ? segment.p_filesz : PATH_MAX - 1, (off_t)segment.p_offset);
+		path[length > 0 ? length : 0] = 0;
+		return true;
 	}
 	return false;
+}
+
+static bool is_musls(const char *linker)
+{
+	const char *slash = strrchr(linker, '/');
+
+	return !strncmp(slash ? slash + 1 : linker, "ld-musl-", strlen("ld-musl-"));
 }
 
 /* `interpreter` is NULL for what is one itself: a script's interpreter is not followed further. */
@@ -105,6 +118,7 @@ static enum target_kind inspect(const char *path, char *interpreter, const char 
 		ElfW(Ehdr) elf;
 	} head = { .text = "" };
 	enum target_kind kind = TARGET_FINE;
+	char linker[PATH_MAX];
 	struct stat st;
 	int fd;
 
@@ -132,9 +146,12 @@ static enum target_kind inspect(const char *path, char *interpreter, const char 
 	if (head.elf.e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32) || head.elf.e_machine != OWN_MACHINE) {
 		*what = "is built for another machine or word size";
 		kind = TARGET_OTHER_CLASS;
-	} else if (head.elf.e_phentsize == sizeof(ElfW(Phdr)) && !has_interpreter(fd, &head.elf)) {
+	} else if (head.elf.e_phentsize == sizeof(ElfW(Phdr)) && !dynamic_linker(fd, &head.elf, linker)) {
 		*what = "is statically linked";
 		kind = TARGET_STATIC;
+	} else if (head.elf.e_phentsize == sizeof(ElfW(Phdr)) && is_musls(linker)) {
+		*what = "is linked with another libc (musl)";
+		kind = TARGET_OTHER_LIBC;
 	}
 	close(fd);
 	return kind;

@@ -11,6 +11,7 @@ enum target_kind {
 	TARGET_PRIVILEGED, /* setuid, setgid or file capabilities: the linker ignores preloads */
 	TARGET_STATIC, /* no dynamic linker runs in it */
 	TARGET_OTHER_CLASS, /* an ELF file of another word size or machine */
+	TARGET_OTHER_LIBC, /* its dynamic linker is musl's: the shim is loaded, and does nothing */
 };
 
 /* Where execvp() would find NAME. 0, or -ENOENT, or -EACCES when it is there but cannot be executed. */

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """ringway run: what CMD gets, what is refused, and every exit status."""
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -86,6 +87,12 @@ with open(h.path('script'), 'w', encoding='ascii') as f:
 os.chmod(h.path('script'), 0o755)
 expect(126, 'run', h.path('script'), says=f'its interpreter {h.path("suid")} is setuid')
 expect(0, 'run', STATIC, says='statically linked')
+with open(copy_of('true', 'musl'), 'r+b') as f:
+    whole = f.read()
+    linker = re.search(rb'/[\w./-]*/ld-linux[\w.-]*\0', whole)
+    f.seek(linker.start())
+    f.write(b'/lib/ld-musl-x86_64.so.1'.ljust(len(linker[0]), b'\0'))
+h.check('another libc (musl)' in run('run', h.path('musl'))[2], 'a program of musl is started without a word')
 with open(h.path('plain-script'), 'w', encoding='ascii') as f:
     f.write('exit 7\n')
 os.chmod(h.path('plain-script'), 0o755)
