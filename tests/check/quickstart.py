@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""tools/quickstart and tools/check where they cannot work: one or two lines that say what to do, and nothing is begun. And what
-the demonstration does when time is short."""
+"""tools/quickstart and tools/check where they cannot work: one or two lines that say what to do, and nothing is begun. What is left
+of them after Ctrl-C. And what the demonstration does when time, or room, is short."""
 import contextlib
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import types
 
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), 'tools')
 sys.path.insert(0, os.path.join(TOOLS, 'lib'))
@@ -37,12 +39,17 @@ def commands(directory, log, uid, sudo):
     return directory
 
 
-def run(tree, tool, front):
+def run(tree, tool, front, user=None):
     """(status, lines) of the tool of this tree."""
     done = subprocess.run([os.path.join(tree, 'tools', tool)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=60, env={**os.environ, 'PATH': f'{front}:{os.environ["PATH"]}'},
-                          check=False)
+                          user=user, start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), check=False)
     return done.returncode, done.stdout.splitlines()
+
+
+def copy_tools(tree):
+    shutil.copytree(TOOLS, os.path.join(tree, 'tools'), ignore=shutil.ignore_patterns('__pycache__'))
+    return tree
 
 
 def refusals(directory):
@@ -51,8 +58,7 @@ def refusals(directory):
     for name, words, asked in (('good', ('password is required', 'start this as root', 'apt-get install', 'gcc', 'redis-server'), 'sudo -n true\n'),
                                ('a b', ('space', 'a b', 'move it'), ''), ('a:b', ('colon', 'a:b', 'move it'), ''),
                                ('a$b', ('dollar', 'a$b', 'move it'), '')):
-        tree = os.path.join(directory, name)
-        shutil.copytree(TOOLS, os.path.join(tree, 'tools'), ignore=shutil.ignore_patterns('__pycache__'))
+        tree = copy_tools(os.path.join(directory, name))
         for tool, last in (('quickstart', 'quickstart: FAILED: '), ('check', '0 passed, 1 failed, 0 skipped')):
             with open(log, 'w', encoding='ascii'):
                 pass
@@ -65,6 +71,69 @@ def refusals(directory):
                 did = f.read()
             check(did == asked, f'{tool} in "{name}" has run: {did}')
             check(asked or os.listdir(tree) == ['tools'], f'{tool} in "{name}" leaves {os.listdir(tree)}')
+
+
+def strangers(directory):
+    """What another user has built before."""
+    front, tree = os.path.join(directory, 'front'), copy_tools(os.path.join(directory, 'owned'))
+    for tool in ('quickstart', 'check'):
+        os.mkdir(os.path.join(tree, f'build-{tool}'), 0o555)
+        status, lines = run(tree, tool, front, 65534 if os.geteuid() == 0 else None)
+        check(status == 1 and f'cannot write to {tree}/build-{tool}' in lines[0], f'{tool} in a directory of another user: {status}: {lines}')
+
+
+def interrupted(directory):
+    """Ctrl-C, which the terminal sends to all in the foreground, while packages are installed."""
+    log, policy = os.path.join(directory, 'stopped-log'), os.path.join(directory, 'policy-rc.d')
+    front, tree = os.path.join(directory, 'stopped-front'), copy_tools(os.path.join(directory, 'stopped'))
+    commands(front, log, 1000, 'shift; exec "$@"')
+    command(front, 'apt-get', f'read -r stat </proc/self/stat; set -- $stat; [ -x {policy} ] && echo begun >>{log}; kill -INT -$6; echo went on >>{log}')
+    script = os.path.join(tree, 'tools', 'lib', 'install.sh')
+    with open(script, encoding='utf-8') as f:
+        text = f.read().replace('/usr/sbin/policy-rc.d', policy)
+    with open(script, 'w', encoding='utf-8') as f:
+        f.write(text)
+    for tool, last in (('quickstart', 'quickstart: FAILED: '), ('check', '0 passed, 1 failed, 0 skipped')):
+        with open(log, 'w', encoding='ascii'):
+            pass
+        status, lines = run(tree, tool, front)
+        with open(log, encoding='ascii') as f:
+            did = [line for line in f.read().splitlines() if not line.startswith('sudo')]
+        check(status == 1 and lines[-1].startswith(last), f'{tool} that is interrupted: status {status}: {lines}')
+        check(did == ['begun'], f'{tool} that is interrupted: {did}')
+        check(not os.path.exists(policy), f'{tool} that is interrupted leaves {policy}')
+
+
+# Ctrl-C twice, the second time while the directory is removed.
+TWICE = """
+import os, shutil, signal, sys
+sys.path.insert(0, sys.argv[1])
+import programs
+remove, me = shutil.rmtree, os.getpid()
+shutil.rmtree = lambda *words, **named: (os.kill(me, signal.SIGINT), remove(*words, **named))
+print(programs.own_directory('ringway-twice.', sys.argv[2]), flush=True)
+os.kill(me, signal.SIGINT)
+signal.pause()
+"""
+
+
+def interrupted_twice(directory):
+    done = subprocess.run([sys.executable, '-B', '-c', TWICE, os.path.join(TOOLS, 'lib'), directory], stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=60, check=False)
+    check(done.returncode == 1 and 'ringway-twice.' in done.stdout and not os.path.exists(done.stdout.strip()),
+          f'interrupted twice: {done.returncode}, leaves {done.stdout}{done.stderr}')
+
+
+def no_room():
+    """A full disk is told before anything is written to it."""
+    usage, quickstart.shutil.disk_usage = shutil.disk_usage, lambda _: types.SimpleNamespace(free=1 << 20)
+    try:
+        quickstart.roomy_directory()
+        problems.append('a full disk is taken for roomy')
+    except quickstart.Trouble as error:
+        check('TMPDIR' in str(error), f'of a full disk it says: {error}')
+    finally:
+        quickstart.shutil.disk_usage = usage
 
 
 def haste():
@@ -85,7 +154,12 @@ def haste():
 
 def main():
     with tempfile.TemporaryDirectory(prefix='ringway-quickstart-test.') as directory:
+        os.chmod(directory, 0o755)
         refusals(directory)
+        strangers(directory)
+        interrupted(directory)
+        interrupted_twice(directory)
+    no_room()
     haste()
     for text in problems:
         print(f'FAILED: {text}')

@@ -12,6 +12,18 @@ place_refused()
 	esac
 }
 
+# cannot_write DIRECTORY : makes it; says why nothing can be put there, false if it can.
+cannot_write()
+{
+	if ! mkdir -p "$1" 2>/dev/null; then
+		echo "cannot make $1"
+	elif [ ! -w "$1" ]; then
+		echo "cannot write to $1, which belongs to $(stat -c %U "$1"); remove it first"
+	else
+		return 1
+	fi
+}
+
 # packages_missing LIST USE... : names of the listed packages for these uses that are not installed.
 packages_missing()
 {
@@ -50,26 +62,41 @@ packages_allowed()
 	return 1
 }
 
+policy_mark='made by ringway while it installs packages'
+
 # packages_install LOG PACKAGE... : install them, services not started, everything said goes to LOG; packages_allowed first.
 packages_install()
 {
 	log=$1
 	shift
+	# Ctrl-C goes to apt-get, in the foreground, which lets dpkg, in a terminal of its own, end what it has in hand. Then what is here is undone.
+	stopped=
+	trap 'stopped=130' INT
+	trap 'stopped=143' TERM
+	trap 'stopped=129' HUP
 	# Packages such as redis-server would start their daemon: not what somebody who runs a test asked for.
 	policy=/usr/sbin/policy-rc.d
 	made_policy=
-	if [ ! -e "$policy" ]; then
-		printf '#!/bin/sh\nexit 101\n' | $as_root tee "$policy" >/dev/null && $as_root chmod 755 "$policy" && made_policy=1
+	if [ ! -e "$policy" ] || grep -qs "$policy_mark" "$policy"; then
+		made_policy=1
+		printf '#!/bin/sh\n# %s\nexit 101\n' "$policy_mark" | $as_root tee "$policy" >/dev/null && $as_root chmod 755 "$policy"
 	fi
-	options='-q -y -o Acquire::Retries=3 -o Acquire::http::Timeout=30 -o Acquire::https::Timeout=30 -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0'
+	options='-q -y -o Acquire::Retries=3 -o Acquire::http::Timeout=30 -o Acquire::https::Timeout=30 -o DPkg::Lock::Timeout=120'
 	status=0
 	# shellcheck disable=SC2086
 	{
-		$as_root timeout -k 10 240 env DEBIAN_FRONTEND=noninteractive apt-get $options update ||
+		$as_root timeout --foreground -k 10 240 env DEBIAN_FRONTEND=noninteractive apt-get $options update ||
 			echo "apt-get update failed; trying with the lists that are here"
-		$as_root timeout -k 10 600 env DEBIAN_FRONTEND=noninteractive apt-get $options install --no-install-recommends "$@" || status=$?
+		[ -n "$stopped" ] ||
+			$as_root timeout --foreground -k 10 600 env DEBIAN_FRONTEND=noninteractive apt-get $options install --no-install-recommends "$@" ||
+			status=$?
 	} </dev/null >>"$log" 2>&1
 	[ -z "$made_policy" ] || $as_root rm -f "$policy"
+	trap - INT TERM HUP
+	if [ -n "$stopped" ]; then
+		echo 'stopped' >&2
+		return "$stopped"
+	fi
 	if [ "$status" != 0 ]; then
 		tail -n 15 "$log" >&2
 		echo "apt-get install failed (exit $status); its output is in $log" >&2

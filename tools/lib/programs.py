@@ -15,6 +15,7 @@ import tempfile
 import time
 
 PR_SET_PDEATHSIG = 1
+TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ROAD = os.environ.get('TESTS_ROAD', 'shm')  # that connections are expected to take
 
 _libc = ctypes.CDLL(None)
@@ -40,13 +41,20 @@ def end_all():
     _running.clear()
 
 
+def _told_to_end(*_):
+    # Once: Ctrl-C may come twice, from the terminal and by way of timeout(1), and the second would break off the tidying up.
+    for number in TO_END:
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(1)
+
+
 def own_directory(prefix, parent=None):
     """A temporary directory that is removed, and all programs ended, whichever way this process ends."""
+    for number in TO_END:
+        signal.signal(number, _told_to_end)
     directory = tempfile.mkdtemp(prefix=prefix, dir=parent)
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     atexit.register(end_all)  # exit handlers run last registered first
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(1))
     return directory
 
 

@@ -3,6 +3,7 @@
 
 usage: quickstart.py BEGAN
 BEGAN is when tools/quickstart was started, in seconds since the epoch."""
+import contextlib
 import csv
 import hashlib
 import os
@@ -11,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import programs
@@ -127,12 +129,13 @@ def roomy_directory():
     """Memory rather than a disk where there is enough of it: two files of 1 GiB are needed at a time."""
     with open('/proc/meminfo', encoding='ascii') as f:
         free = {line.split(':')[0]: int(line.split()[1]) * 1024 for line in f}['MemAvailable']
-    try:
-        if free > 5 * NETCAT_BYTES and shutil.disk_usage('/dev/shm').free > 3 * NETCAT_BYTES:
+    with contextlib.suppress(OSError):
+        if free > 5 * NETCAT_BYTES and os.access('/dev/shm', os.W_OK) and shutil.disk_usage('/dev/shm').free > 3 * NETCAT_BYTES:
             return '/dev/shm'
-    except OSError:
-        pass
-    return None
+    directory = tempfile.gettempdir()
+    if shutil.disk_usage(directory).free < 2 * NETCAT_BYTES + POOL_BYTES:
+        raise Trouble(f'two files of 1 GiB have no room in {directory}; TMPDIR may name another place')
+    return directory
 
 
 def make_data(path):
@@ -194,24 +197,29 @@ def out_of_time(*_):
     raise Trouble('it took too long; this machine is too slow or too busy')
 
 
-def main():
-    directory = programs.own_directory('ringway-quickstart.', roomy_directory())
-    signal.signal(signal.SIGTERM, out_of_time)
-    rows, trouble, gone = [], None, time.time() - int(sys.argv[1])
-    pace = Pace(min(UNHURRIED_SECONDS, UNHURRIED_SECONDS_IN_ALL - gone))
-    load, cpus = os.getloadavg()[0], len(os.sched_getaffinity(0))
-    try:
-        for row in measure_all(directory, pace):
-            rows.append(row)
-    except Trouble as error:
-        trouble = str(error)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def show(rows):
     print(f'\n{"":30}{"plain TCP":>12}{"Ringway":>12}{"":7}{"ratio":>7}{"through rings":>16}')
     for what, unit, plain, ring, share in rows:
         part = 'no count' if share is None else f'{share:.1%}'
         print(f'{what:30}{figure(plain):>12}{figure(ring):>12} {unit:6}{ring / plain:>6.2f}x{part:>16}')
     print()
-    if load > cpus / 2:
+
+
+def main():
+    rows, trouble, gone = [], None, time.time() - int(sys.argv[1])
+    pace = Pace(min(UNHURRIED_SECONDS, UNHURRIED_SECONDS_IN_ALL - gone))
+    load, cpus = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    try:
+        directory = programs.own_directory('ringway-quickstart.', roomy_directory())
+        signal.signal(signal.SIGTERM, out_of_time)
+        for row in measure_all(directory, pace):
+            rows.append(row)
+    except (Trouble, OSError) as error:
+        trouble = str(error)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if rows:
+        show(rows)
+    if rows and load > cpus / 2:
         print(f'Other work ran here already (load {load:.1f} on {cpus} CPUs): these figures are rough.')
     if not trouble:
         slow = [what for what, _, _, _, share in rows if share is None or share < 0.5]
