@@ -12,7 +12,7 @@ static const struct command {
 } commands[] = {
 	{ "run", "[-o NAME=VALUE]... [--] CMD [ARG]...", "run a program with its busy TCP connections off the kernel's data path",
 	  command_run },
-	{ "ps", "[--json]", "show the processes that run under Ringway now, and their connections", command_ps },
+	{ "ps", "[--json]", "show the busy connections of the programs that run under Ringway now, and their roads", command_ps },
 	{ "off", "[--wait SECONDS] PID [FD]", "take a live process's connections back to TCP, and keep them there", command_off },
 	{ "on", "PID [FD]", "let them move to rings again", command_off },
 };

@@ -199,9 +199,9 @@ int ps_show_table(FILE *out)
 static void usage(FILE *out)
 {
 	fputs("usage: ringway ps [--json]\n\n"
-	      "Shows the processes that run under Ringway now and have opened a TCP connection: each connection, the road (tcp,\n"
-	      "shm or verbs) that each of its directions is on, the share of its bytes that went through rings, and why it is\n"
-	      "on TCP where it is. Other users' processes are shown to root only. --json prints the same for programs.\n", out);
+	      "Shows the live processes that have had a busy TCP connection under Ringway: each connection, the road (tcp, shm or\n"
+	      "verbs) that each of its directions is on, the share of its bytes that went through rings, and why it is on TCP\n"
+	      "where it is. Other users' processes are shown to root only. --json prints the same for programs.\n", out);
 }
 
 int command_ps(int argc, char **argv)
