@@ -357,8 +357,9 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 	bool shut = load_relaxed(&c->rx.shut), returning, was_tx_ring = conn_tx_on_ring(c), was_rx_ring = conn_rx_on_ring(c);
 	short ready;
 
+	/* Since the kernel was asked: who has no link asks it alone. */
 	if (!conn_is_linked(c))
-		return kernel;
+		return ask_again(fd, want, kernel);
 	if (unlikely(shut)) {
 		kernel = ask_shut(fd, want, kernel);
 		shut = kernel & POLLRDHUP;
@@ -406,7 +407,8 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 			ready |= want & READ_EVENTS;
 	} else {
 		ready |= want & kernel & READ_EVENTS;
-		if (c->rx.stash_len || conn_rx_ended(c))
+		/* An end is something to read. The kernel may have been asked when the lane was elsewhere, and not of this. */
+		if (c->rx.stash_len || conn_rx_ended(c) || kernel & POLLRDHUP)
 			ready |= want & READ_EVENTS;
 	}
 	/* The look may have met an end or a reset that came after the kernel was asked: then all that it means is told at once. */

@@ -169,7 +169,13 @@ static int derive(struct poll_call *p)
 		struct pollfd *f = &p->fds[it->at];
 		short kernel = f->revents, mask;
 
-		if (kernel & POLLNVAL || !conn_is_linked(it->conn) || !item_hold(p, it))
+		if (kernel & POLLNVAL)
+			continue;
+		if (!conn_is_linked(it->conn)) {
+			f->revents = ask_of_more(p, it, kernel);
+			continue;
+		}
+		if (!item_hold(p, it))
 			continue;
 		it->rx_seen = conn_rx_edge(it->conn);
 		it->tx_seen = conn_tx_edge(it->conn);

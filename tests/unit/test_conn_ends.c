@@ -55,6 +55,20 @@ static void end_that_came_after_the_kernel_was_asked_is_told_whole(void **state)
 	bench_close(&b);
 }
 
+/* Another thread has brought the lane back, or has given the link up, since the kernel was asked, which then was not of its bytes. */
+static void an_end_is_something_to_read_whatever_the_kernel_was_asked(void **state)
+{
+	struct bench b = bench_open();
+
+	(void)state;
+	assert_int_equal(shutdown(b.a_fd, SHUT_WR), 0);
+	assert_int_equal(conn_ready(b.b, b.b_fd, POLLIN | POLLRDHUP, POLLRDHUP), POLLIN | POLLRDHUP);
+	bench_link(&b);
+	store_relaxed(&b.b->rx.state, RX_SEEK);
+	assert_int_equal(conn_ready(b.b, b.b_fd, POLLIN | POLLRDHUP, POLLRDHUP), POLLIN | POLLRDHUP);
+	bench_close(&b);
+}
+
 static void close_leaves_the_tail_to_the_reader(void **state)
 {
 	struct bench b = on_rings();
@@ -375,6 +389,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(end_follows_the_bytes),
 		cmocka_unit_test(end_that_came_after_the_kernel_was_asked_is_told_whole),
+		cmocka_unit_test(an_end_is_something_to_read_whatever_the_kernel_was_asked),
 		cmocka_unit_test(close_leaves_the_tail_to_the_reader),
 		cmocka_unit_test(close_with_bytes_unread_is_a_reset),
 		cmocka_unit_test(reset_that_came_after_the_kernel_was_asked_is_told_whole),
