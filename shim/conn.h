@@ -435,6 +435,8 @@ int conn_frames_locked(struct conn *c, int fd);
  * socket shows from now on nor an error of ours that is still to be told is another one.
  */
 void conn_kernel_told(struct conn *c, int err);
+/* The kernel has told its error by SO_ERROR, and has forgotten it. */
+void conn_error_taken(struct conn *c);
 
 /* The end of the stream or an error was noticed: reads do not block any more, once the ring is drained. */
 static inline bool conn_rx_ended(const struct conn *c)

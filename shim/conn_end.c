@@ -72,6 +72,12 @@ void conn_keep_error(struct conn *c, ssize_t n)
 	conn_set_pending(c, (int)-n);
 }
 
+void conn_error_taken(struct conn *c)
+{
+	store_relaxed(&c->rx.error_told, 1);
+	store_relaxed(&c->tx.alert, 1);
+}
+
 void conn_kernel_told(struct conn *c, int err)
 {
 	if (err != ECONNRESET && err != ETIMEDOUT && (err != EPIPE || load_relaxed(&c->tx.shut)))
@@ -173,7 +179,10 @@ bool conn_check_killed(struct conn *c, int fd)
 	    !conn_tx_untaken(c))
 		return false;
 	store_relaxed(&c->rx.dead, 1);
-	conn_set_pending(c, ECONNRESET);
+	store_relaxed(&c->tx.alert, 1);
+	/* A reset that the kernel has told is not told again. */
+	if (!load_relaxed(&c->rx.error_told))
+		conn_set_pending(c, ECONNRESET);
 	sys_call2(SYS_shutdown, fd, SHUT_RDWR);
 	ready_changed(c);
 	return true;
@@ -285,6 +294,8 @@ void conn_end_lanes(struct conn *c, int fd)
 	ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_KERNEL);
 	if (!unread && !resets_anyway(c, fd))
 		conn_fin_send(c, fd);
+	else
+		conn_fin_reset(c);
 }
 
 /* Of what is unread in the ring the peer makes a reset by itself, as of a kill (conn_check_killed()). */

@@ -19,6 +19,7 @@
 #include "shim/wait.h"
 
 #define MORE_ROOM 4096	/* in the socket's buffer, for frames */
+#define RESET_MS 20	/* that a reset waits for what says it to a peer that only sends */
 
 /* The peer may not have read what was sent before the switch. */
 static int wait_for_room(int fd)
@@ -70,9 +71,9 @@ static bool sends_far(struct conn *c)
 	return conn_is_linked(c) && conn_is_far(c) && load_relaxed(&c->tx.state) == TX_RING;
 }
 
-static int flush(struct conn *c)
+static int flush(struct conn *c, int limit_ms)
 {
-	return far_engine->flush(&c->link, (int)options.patience_ms);
+	return far_engine->flush(&c->link, limit_ms);
 }
 
 static bool begin(struct conn *c, bool *ends)
@@ -100,21 +101,30 @@ static void note_in_vain(struct conn *c)
 
 void conn_fin_await(struct conn *c, bool ends)
 {
-	if (begin(c, &ends) && flush(c) && ends)
+	if (begin(c, &ends) && flush(c, (int)options.patience_ms) && ends)
 		note_in_vain(c);
 }
 
-static bool is_to_settle(struct conn *c)
+void conn_fin_reset(struct conn *c)
+{
+	if (load_relaxed(&c->tx.fin) == TX_FIN_NONE && conn_is_linked(c) && conn_is_far(c))
+		store_relaxed(&c->tx.fin, TX_FIN_RESET);
+}
+
+/* How long its last words are waited for. */
+static int settles_within_ms(struct conn *c)
 {
 	uint8_t fin = load_relaxed(&c->tx.fin);
 
-	return fin == TX_FIN_DUE || fin == TX_FIN_SENT;
+	return fin == TX_FIN_RESET ? RESET_MS : fin == TX_FIN_DUE || fin == TX_FIN_SENT ? (int)options.patience_ms : 0;
 }
 
 void conn_fin_settle(struct conn *c)
 {
-	if (is_to_settle(c))
-		flush(c);
+	int limit_ms = settles_within_ms(c);
+
+	if (limit_ms)
+		flush(c, limit_ms);
 }
 
 /* One look at those that were rung for; `first`: at all. How many are not done yet. */
@@ -146,9 +156,9 @@ static unsigned look_at_all(struct fin_wait *w, struct pollfd *p, unsigned nr, b
 }
 
 /* Until each is done, or none has come any further within the patience. */
-static void wait_for_all(struct fin_wait *w, struct pollfd *p, unsigned nr)
+static void wait_for_all(struct fin_wait *w, struct pollfd *p, unsigned nr, int patience_ms)
 {
-	const int64_t patience_ns = (int64_t)options.patience_ms * 1000000;
+	const int64_t patience_ns = patience_ms * INT64_C(1000000);
 	int64_t left, until = now_ns() + patience_ns;
 	bool first = true;
 
@@ -176,7 +186,7 @@ void conn_fin_await_all(struct fin_wait *w, struct pollfd *p, unsigned nr)
 {
 	for (unsigned i = 0; i < nr; i++)
 		p[i] = (struct pollfd){ .fd = w[i].c && begin(w[i].c, &w[i].ends) ? far_wait_fd(w[i].c) : -1, .events = POLLIN };
-	wait_for_all(w, p, nr);
+	wait_for_all(w, p, nr, (int)options.patience_ms);
 	for (unsigned i = 0; i < nr; i++)
 		if (w[i].c && w[i].ends)
 			note_in_vain(w[i].c);
@@ -184,9 +194,13 @@ void conn_fin_await_all(struct fin_wait *w, struct pollfd *p, unsigned nr)
 
 void conn_fin_settle_all(struct fin_wait *w, struct pollfd *p, unsigned nr)
 {
-	for (unsigned i = 0; i < nr; i++)
-		p[i] = (struct pollfd){ .fd = w[i].c && is_to_settle(w[i].c) ? far_wait_fd(w[i].c) : -1, .events = POLLIN };
-	wait_for_all(w, p, nr);
+	const int patiences_ms[] = { RESET_MS, (int)options.patience_ms };
+
+	for (int k = 0; k < 2; k++) {
+		for (unsigned i = 0; i < nr; i++)
+			p[i] = (struct pollfd){ .fd = w[i].c && settles_within_ms(w[i].c) == patiences_ms[k] ? far_wait_fd(w[i].c) : -1, .events = POLLIN };
+		wait_for_all(w, p, nr, patiences_ms[k]);
+	}
 }
 
 int conn_fin_wait(struct conn *c)
@@ -201,7 +215,7 @@ int conn_fin_wait(struct conn *c)
 	if (!retreat_far_frame_soon(c) && load_relaxed(&c->tx.fin) == TX_FIN_DUE && !far_engine->unacked(&c->link))
 		r = conn_pump_far(c, 0);
 	else
-		r = flush(c);
+		r = flush(c, (int)options.patience_ms);
 	return r == -ESRCH ? 0 : r;
 }
 

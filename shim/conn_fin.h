@@ -18,6 +18,7 @@ enum tx_fin {
 	TX_FIN_DUE,	/* no byte follows: the last one is on its way */
 	TX_FIN_LOST,	/* it was waited for in vain: no end can be told */
 	TX_FIN_SENT,	/* the peer was told */
+	TX_FIN_RESET,	/* it is told none: a reset follows */
 };
 
 /*
@@ -45,7 +46,13 @@ int conn_fin_wait(struct conn *c);
  */
 int conn_fin_send(struct conn *c, int fd);
 
-/* No lane locked, after it: what else was said arrives, too, before the link is let go. */
+/* Both lanes locked, in its place, where a reset is to follow. */
+void conn_fin_reset(struct conn *c);
+
+/*
+ * No lane locked, after either: what else was said arrives, too, before the link is let go. A reset waits for that for a moment only; without it the peer's sends would
+ * succeed until its device gives up.
+ */
 void conn_fin_settle(struct conn *c);
 
 /* The peer's has come. False: it cannot be true. Rx lock held. */

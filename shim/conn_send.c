@@ -90,7 +90,7 @@ static ssize_t give_ring(struct conn *c, int fd, const struct iov_walk *walk)
 	return (ssize_t)done;
 }
 
-/* The receiver said that it goes, or its own stream has ended: does the kernel know of more by now? */
+/* The receiver said that it goes, its own stream has ended, or the program was told an error: does the kernel know of more by now? */
 static void check_health(struct conn *c, int fd)
 {
 	struct pollfd p = { .fd = fd, .events = POLLRDHUP };
@@ -101,7 +101,7 @@ static void check_health(struct conn *c, int fd)
 	if (load_relaxed(&c->tx.state) != TX_RING)
 		return;
 	if (!load_relaxed(&c->tx.gone_hint)) {
-		if (!load_relaxed(&c->tx.peer_ended))
+		if (!load_relaxed(&c->tx.peer_ended) && !load_relaxed(&c->rx.error_told))
 			return;
 		if (c->tx.sends_since_look++ >= HEALTH_FIRST && c->tx.sends_since_look % HEALTH_EVERY)
 			return;
@@ -142,6 +142,8 @@ int conn_ring_check(struct conn *c, int fd)
 	err = take_pending(c);
 	if (unlikely(err))
 		return -err;
+	if (unlikely(load_relaxed(&c->rx.dead)))
+		return -EPIPE;
 	if (load_relaxed(&c->tx.state) == TX_ORPHAN) {
 		n = conn_write_probe(c, fd);
 		if (n >= 0 || n == -EAGAIN)

@@ -395,7 +395,7 @@ static int take_error(struct conn *c, int fd)
 	if (sys_getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) < 0)
 		return 0;
 	if (err)
-		store_relaxed(&c->rx.error_told, 1);
+		conn_error_taken(c);
 	return -err;
 }
 

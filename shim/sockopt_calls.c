@@ -68,7 +68,7 @@ EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 	}
 	err = real_getsockopt(fd, level, name, value, len);
 	if (level == SOL_SOCKET && name == SO_ERROR && err == 0 && *len >= sizeof(int) && *(int *)value)
-		store_relaxed(&c->rx.error_told, 1);
+		conn_error_taken(c);
 	return err;
 }
 

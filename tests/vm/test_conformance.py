@@ -52,8 +52,7 @@ def test_more_calls(one):
 
 
 def test_more_ends(one):
-    """Not errors_and_pipes: a send is told of a reset once the end of the link has come, which takes a real device a moment."""
-    compare(one, WARM, 'reset_waits', 'waitall_reset', 'shutdown_read_sends', 'connect', 'connect_waits', verbs=True)
+    compare(one, WARM, 'errors_and_pipes', 'reset_waits', 'waitall_reset', 'shutdown_read_sends', 'connect', 'connect_waits', verbs=True)
 
 
 def test_more_of_epoll(one):
