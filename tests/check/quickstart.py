@@ -124,6 +124,19 @@ def interrupted_twice(directory):
           f'interrupted twice: {done.returncode}, leaves {done.stdout}{done.stderr}')
 
 
+def unbuilt(directory):
+    """A build that was stopped for time is not called one that does not compile. timeout(1) says 124, and so does this ninja."""
+    tree = copy_tools(os.path.join(directory, 'unbuilt'))
+    for status, words in ((124, 'too slow'), (1, 'does not compile')):
+        front = os.path.join(directory, f'front-{status}')
+        os.mkdir(front)
+        command(front, 'dpkg-query', 'echo install ok installed')
+        command(front, 'meson', 'exit 0')
+        command(front, 'ninja', f'exit {status}')
+        done, lines = run(tree, 'quickstart', front)
+        check(done == 1 and words in lines[-1], f'a ninja of status {status}: {done}: {lines}')
+
+
 def no_room():
     """A full disk is told before anything is written to it."""
     usage, quickstart.shutil.disk_usage = shutil.disk_usage, lambda _: types.SimpleNamespace(free=1 << 20)
@@ -159,6 +172,7 @@ def main():
         strangers(directory)
         interrupted(directory)
         interrupted_twice(directory)
+        unbuilt(directory)
     no_room()
     haste()
     for text in problems:
