@@ -43,6 +43,27 @@ static bool option_is(const struct option *option, const char *text, size_t leng
 	return true;
 }
 
+enum { HELP_INDENT = 18, HELP_WIDTH = 110 };
+
+/* From column HELP_INDENT on; ends the line. */
+static void print_wrapped(FILE *out, const char *text)
+{
+	size_t room = HELP_WIDTH - HELP_INDENT, length = strlen(text);
+
+	while (length > room) {
+		size_t cut = room;
+
+		while (cut && text[cut] != ' ')
+			cut--;
+		if (!cut)
+			break;
+		fprintf(out, "%.*s\n%*s", (int)cut, text, HELP_INDENT, "");
+		text += cut + 1;
+		length -= cut + 1;
+	}
+	fprintf(out, "%s\n", text);
+}
+
 static void print_options(FILE *out)
 {
 	for (int i = 0; i < NR_OPTIONS; i++) {
@@ -52,7 +73,9 @@ static void print_options(FILE *out)
 		for (const char *c = name_part(&table[i]); *c && length < sizeof(name) - 1; c++)
 			name[length++] = (char)(*c == '_' ? '-' : tolower((unsigned char)*c));
 		name[length] = 0;
-		fprintf(out, "  -o %-11s  %s\n%18s%s", name, table[i].sentence, "", table[i].values);
+		fprintf(out, "  -o %-11s  ", name);
+		print_wrapped(out, table[i].sentence);
+		fprintf(out, "%*s%s", HELP_INDENT, "", table[i].values);
 		fprintf(out, *table[i].preset ? " (default: %s)\n" : "\n", table[i].preset);
 	}
 }
