@@ -120,8 +120,8 @@ static void take_words(struct verbs_link *v, const struct message *m)
 }
 
 /*
- * Where both go at once, and know of it, the end that accepted is heard: each has both messages, or knows that its own has not come. What it means is published with
- * what came before it.
+ * Where both go at once the end that accepted is heard, if it has said so by then: one that only meant to has said nothing that the peer could know of. What it means is
+ * published with what came before it.
  */
 static int take_gone(struct verbs_link *v, const struct message *m)
 {
@@ -129,7 +129,7 @@ static int take_gone(struct verbs_link *v, const struct message *m)
 
 	if (v->gone || m->head - v->head_pos > tail - v->head_pos || verbs_tail(v) - m->left_at > v->ring_bytes)
 		return -EPROTO;
-	if (peer_read_u32(&v->link->rx.ctl->rx_state.asked) >= ASKED_GONE && v->tx_lane == 0)
+	if (v->told_gone && v->tx_lane == LANE_OF_CREATOR)
 		return 0;
 	v->gone = m->asked;
 	v->gone_frames = m->frames;

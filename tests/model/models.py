@@ -356,4 +356,16 @@ MODELS = {
             "NOT_DISCARDED": (["-DFAMILY"], "what came twice is handed out twice"),
         },
     },
+    "retreat_both": {
+        "scenes": {
+            "both": ([], "both ends between hosts go in the same moment"),
+        },
+        "mutations": {
+            "IGNORES_EARLY": ([], "who accepted does not hear the other one though it has said nothing yet itself"),
+            "BOTH_YIELD": ([], "who accepted hears the other one though its own message is out"),
+            "NOBODY_YIELDS": ([], "who connected does not hear the other one once its own message has arrived"),
+            "UNSETTLED": ([], "what came is not looked at once more when nothing can come any longer"),
+            "NOT_DISCARDED": ([], "what came twice stays for the successor"),
+        },
+    },
 }

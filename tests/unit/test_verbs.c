@@ -364,6 +364,51 @@ static void a_child_has_no_engine_and_reads_what_came(void **state)
 	far_close(p);
 }
 
+static void means_to_go(struct ring_link *link)
+{
+	peer_publish_u32(&link->rx.ctl->rx_state.asked, ASKED_GONE);
+}
+
+static bool has_heard_of_going(struct ring_link *link)
+{
+	return lane_asked(link->tx.ctl) == ASKED_GONE;
+}
+
+/* Who has said nothing yet itself hears it, whatever it is about to say. */
+static void of_two_that_go_the_first_is_heard(void **state)
+{
+	for (int accepted = 0; accepted < 2; accepted++) {
+		struct far_pair *p = far_open(FAR_RING_BYTES);
+		struct ring_link *first = accepted ? &p->a : &p->b, *second = accepted ? &p->b : &p->a;
+
+		means_to_go(first);
+		means_to_go(second);
+		assert_int_equal(verbs->flush(first, 1000), 0);
+		verbs->stop(first);
+		assert_int_equal(verbs->flush(second, 1000), -ESHUTDOWN);
+		assert_true(has_heard_of_going(second));
+		assert_false(has_heard_of_going(first));
+		far_close(p);
+	}
+}
+
+static void of_two_that_have_said_that_they_go_the_accepting_one_is_heard(void **state)
+{
+	struct far_pair *p = far_open(FAR_RING_BYTES);
+
+	fake.by_hand = true;
+	means_to_go(&p->a);
+	means_to_go(&p->b);
+	verbs->pump(&p->b, VERBS_LEAVE);
+	verbs->pump(&p->a, VERBS_LEAVE);
+	fake_settle();
+	assert_int_equal(verbs->flush(&p->a, 1000), 0);
+	assert_int_equal(verbs->pump(&p->b, 0), -ESHUTDOWN);
+	assert_true(has_heard_of_going(&p->b));
+	assert_false(has_heard_of_going(&p->a));
+	far_close(p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -383,6 +428,8 @@ int main(void)
 		cmocka_unit_test_setup(flush_ends_though_the_receiver_takes_no_more, fresh),
 		cmocka_unit_test_setup(a_stop_takes_stock_of_what_had_come, fresh),
 		cmocka_unit_test_setup(a_child_has_no_engine_and_reads_what_came, fresh),
+		cmocka_unit_test_setup(of_two_that_go_the_first_is_heard, fresh),
+		cmocka_unit_test_setup(of_two_that_have_said_that_they_go_the_accepting_one_is_heard, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
