@@ -298,13 +298,15 @@ void conn_end_lanes(struct conn *c, int fd)
 		conn_fin_reset(c);
 }
 
-/* Of what is unread in the ring the peer makes a reset by itself, as of a kill (conn_check_killed()). */
+/* Of what is unread in the ring a peer on this host makes a reset by itself, as of a kill (conn_check_killed()). */
 void conn_exec_lanes(struct conn *c, int fd)
 {
+	bool unread;
+
 	if (!load_relaxed(&c->linked) || load_relaxed(&c->returned))
 		return;
-	(void)leaves_unread(c, fd);
-	if (!retreat_sender_goes(c, fd))
+	unread = leaves_unread(c, fd) && conn_is_far(c);
+	if (!retreat_sender_goes(c, fd) || unread)
 		linger_not(c, fd);
 }
 
@@ -404,6 +406,9 @@ int conn_inq(struct conn *c, int fd)
 		return 0;
 	if (load_relaxed(&c->rx.state) == RX_ACKED && switch_read_cap(c) == 0)
 		switch_take(c, fd);
+	/* That a far peer has left comes with a pump. */
+	if (conn_rx_on_ring(c))
+		conn_pump(c, 0);
 	if (retreat_left(c) || load_relaxed(&c->rx.state) == RX_FOLLOW)
 		retreat_follow(c, fd);
 	if (conn_rx_on_ring(c)) {

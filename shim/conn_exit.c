@@ -8,12 +8,15 @@
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
 #include "shim/conn_end.h"
+#include "shim/conn_far.h"
 #include "shim/conn_fin.h"
 #include "shim/conn_holders.h"
 #include "shim/conn_lock.h"
 #include "shim/conn_use.h"
 #include "shim/options.h"
+#include "shim/retreat.h"
 #include "shim/retreat_far.h"
+#include "shim/retreat_far_go.h"
 #include "shim/wait.h"
 
 #define FEW 8	/* need no memory but the stack */
@@ -40,6 +43,12 @@ static void end(struct conn *c, int fd)
 	}
 	conn_tell_summary(c, last);
 	conn_unlock_both(c);
+}
+
+/* By a message, of which both ends know: what is said of an end then is the kernel's. */
+static bool has_left_link(const struct conn *c)
+{
+	return conn_is_linked(c) && conn_far_is_dead(c) && (lane_asked(c->link.rx.ctl) >= ASKED_GONE || retreat_receiver_is_gone(c));
 }
 
 /*
@@ -74,7 +83,7 @@ static void exit_some(const struct going *g, struct conn *const *conns, const in
 	/* Other threads may still be closing. */
 	until = now_ns() + (int64_t)options.patience_ms * 1000000;
 	for (unsigned i = 0; i < nr; i++) {
-		bool far = conn_is_far(conns[i]);
+		bool far = conn_is_far(conns[i]) && !(g->exec && has_left_link(conns[i]));
 
 		if (!g->waits[i].c && !g->kept)
 			continue;
@@ -124,8 +133,10 @@ void conn_exit_flush(struct conn *c, int fd)
 	exit_some(&(struct going){ &wait, &poll, 1, true, false }, &c, &fd, 1);
 }
 
+/* Those between hosts leave their links first, and may have another one if the exec fails. */
 void conn_exec_all(struct conn *const *conns, const int *fds, unsigned nr)
 {
+	retreat_far_all_away(conns, fds, nr, REASON_EXEC);
 	all(conns, fds, nr, true);
 }
 

@@ -7,7 +7,11 @@
  */
 #include "shim/retreat_far_go.h"
 
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include "ringbuf/sys.h"
@@ -26,6 +30,8 @@
 
 #define SOON_NS INT64_C(1000000000)
 #define HEARD_NS 200000000
+#define SOCKET_KEEPS 8192
+#define FEW 8	/* need no memory but the stack */
 
 /* The peer's device has all that was said. */
 static bool is_heard(struct conn *c)
@@ -93,7 +99,9 @@ static int say(struct conn *c, enum lane_asked how)
 
 	/* What may take long first: then it is known that the link lives. */
 	switch_withdraw_tx(c);
-	if (!is_heard(c) || conn_pump_far(c, 0) < 0)
+	heard = is_heard(c);
+	/* That the peer has gone is noted by a pump. */
+	if (conn_pump_far(c, 0) < 0 || !heard)
 		return 0;
 	retreat_far_frame_void(c);
 	peer_publish_u64(&c->link.tx.ctl->tx_state.left_at, c->tx.left_pos);
@@ -165,15 +173,27 @@ static void note_left(struct conn *c, int fd)
 	retreat_left(c);
 }
 
+/* Does the socket take so much, and at once? Of its buffer the kernel needs a part for itself. */
+static bool takes_at_once(int fd, uint64_t bytes)
+{
+	int queued = 0, room = 0;
+	unsigned len = sizeof(room);
+
+	if (sys_call3(SYS_ioctl, fd, SIOCOUTQ, &queued) < 0 || sys_getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, &len) < 0)
+		return false;
+	return bytes <= RETREAT_RESENT_AT_END && 2 * ((uint64_t)queued + bytes) + SOCKET_KEEPS <= (uint64_t)room;
+}
+
 /*
- * The peer has all of it in its ring. What it may not have read is sent again all the same, in case that it goes, too: by an end that goes on, since one that
- * becomes another program must be through with it.
+ * The peer has all of it in its ring. What it may not have read is sent again all the same, in case that it goes, too: whatever it is by a family, which is there to go
+ * on with it, else what is sure to be out before this end is another program.
  */
-static void find_place(struct conn *c, enum lane_asked how)
+static void find_place(struct conn *c, int fd, bool family)
 {
 	struct ring_tx *tx = &c->link.tx;
+	bool known = ring_tx_refresh(tx) >= 0;
 
-	c->tx.left_pos = how == ASKED_AWAY && ring_tx_refresh(tx) >= 0 ? tx->head_seen : tx->tail_pos;
+	c->tx.left_pos = known && (family || takes_at_once(fd, tx->tail_pos - tx->head_seen)) ? tx->head_seen : tx->tail_pos;
 	c->tx.resent_pos = c->tx.left_pos;
 }
 
@@ -194,7 +214,7 @@ bool retreat_far_away(struct conn *c, int fd, enum lane_asked how, enum reason w
 	conn_frames_locked(c, fd);
 	if (!may_say(c))
 		return false;
-	find_place(c, how);
+	find_place(c, fd, why == REASON_SHARED);
 	said = say(c, how);
 	if (said < 0)
 		conn_cut(c, fd, REASON_LINK_LOST);
@@ -215,15 +235,57 @@ bool retreat_far_away(struct conn *c, int fd, enum lane_asked how, enum reason w
 	return true;
 }
 
-void retreat_far_all_away(struct conn *const *conns, const int *fds, unsigned nr)
+static void away_unlocked(struct conn *c, int fd, enum reason why)
 {
-	for (unsigned i = 0; i < nr; i++) {
-		struct conn *c = conns[i];
+	if (conn_lock_both(c) < 0)
+		return;
+	if (load_relaxed(&c->linked) && fdtab_get(fd) == c)
+		retreat_far_away(c, fd, ASKED_AWAY, why);
+	conn_unlock_both(c);
+}
 
-		if (likely(!conn_is_linked(c) || !conn_is_far(c)) || conn_lock_both(c) < 0)
-			continue;
-		if (load_relaxed(&c->linked) && fdtab_get(fds[i]) == c)
-			retreat_far_away(c, fds[i], ASKED_AWAY, REASON_SHARED);
-		conn_unlock_both(c);
+/* All devices are waited for together: those that do not answer cost their patience once, and stay. */
+static void some_away(struct conn *const *conns, const int *fds, struct fin_wait *waits, struct pollfd *polls, unsigned nr, enum reason why)
+{
+	unsigned far = 0;
+
+	for (unsigned i = 0; i < nr; i++) {
+		bool is_far = unlikely(conn_is_linked(conns[i]) && conn_is_far(conns[i])) && conn_hold(conns[i], fds[i]);
+
+		waits[i] = (struct fin_wait){ .c = is_far ? conns[i] : NULL, .unacked = UINT64_MAX };
+		far += is_far;
 	}
+	if (likely(!far))
+		return;
+	conn_fin_await_all(waits, polls, nr);
+	for (unsigned i = 0; i < nr; i++) {
+		if (!waits[i].c)
+			continue;
+		if (polls[i].fd < 0)
+			away_unlocked(conns[i], fds[i], why);
+		conn_drop(conns[i]);
+	}
+}
+
+void retreat_far_all_away(struct conn *const *conns, const int *fds, unsigned nr, enum reason why)
+{
+	struct fin_wait few_waits[FEW], *waits = few_waits;
+	struct pollfd few_polls[FEW], *polls = few_polls;
+	size_t bytes = nr * (sizeof(*waits) + sizeof(*polls));
+	unsigned most = FEW;
+	long at = -1;
+
+	if (!far_engine)
+		return;
+	if (nr > FEW)
+		at = sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (nr > FEW && !sys_failed(at)) {
+		most = nr;
+		waits = (void *)at;
+		polls = (void *)(waits + nr);
+	}
+	for (unsigned i = 0; i < nr; i += most)
+		some_away(conns + i, fds + i, waits, polls, nr - i < most ? nr - i : most, why);
+	if (waits != few_waits)
+		sys_munmap((void *)at, bytes);
 }

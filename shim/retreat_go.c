@@ -202,12 +202,23 @@ static bool has_ended(struct conn *c)
 	return c->rx.fin_known && conn_rx_avail(c) == 0 && conn_fin_sight(c) == FIN_REACHED;
 }
 
+/* ... and what a peer says that leaves a dead link, as it does in its next call. */
+static void await_left(struct conn *c, int fd)
+{
+	int64_t end = now_ns() + PATIENCE_NS;
+
+	while (load_relaxed(&c->rx.state) == RX_RING && !has_ended(c) && !load_relaxed(&c->rx.dead) && bytes_come(fd, end))
+		conn_frames_locked(c, fd);
+}
+
 static bool go_rx_locked(struct conn *c, int fd)
 {
 	struct lane_ctl *ctl = c->link.rx.ctl;
 
-	if (conn_is_far(c))
+	if (conn_is_far(c)) {
 		await_switch(c, fd);
+		await_left(c, fd);
+	}
 	switch ((enum rx_state)load_relaxed(&c->rx.state)) {
 	case RX_TCP:
 	case RX_SEEK:
@@ -268,6 +279,17 @@ static bool cut(struct conn *c, int fd)
 	return !gone && conn_tx_set(c, TX_PINNED);
 }
 
+/* Between hosts nothing can be left to the ring. What the socket does not take at once the peer's kernel may, whatever its program does. */
+static int resend_whole(struct conn *c, int fd)
+{
+	int64_t end = now_ns() + PATIENCE_NS;
+	int r;
+
+	while ((r = retreat_resend_kept(c, fd)) == -EAGAIN && now_ns() < end)
+		await(fd, POLLOUT, MOMENT_NS);
+	return r;
+}
+
 static bool go_tx(struct conn *c, int fd)
 {
 	int r;
@@ -289,9 +311,9 @@ static bool go_tx(struct conn *c, int fd)
 			return false;
 		/* fall through */
 	case TX_LEFT:
-		r = retreat_resend_kept(c, fd);
 		if (conn_is_far(c))
-			return r == 0 && conn_tx_set(c, TX_PINNED);
+			return resend_whole(c, fd) == 0 && conn_tx_set(c, TX_PINNED);
+		r = retreat_resend_kept(c, fd);
 		return r == 0 || (r == -EAGAIN && cut(c, fd));
 	default:
 		return false;
@@ -399,7 +421,9 @@ bool retreat_sender_goes(struct conn *c, int fd)
 {
 	int64_t end = now_ns() + PATIENCE_NS;
 
-	if (conn_is_far(c) || (load_relaxed(&c->tx.state) != TX_RING && load_relaxed(&c->tx.state) != TX_LEFT))
+	if (conn_is_far(c))
+		return load_relaxed(&c->tx.state) != TX_LEFT || resend_whole(c, fd) == 0;
+	if (load_relaxed(&c->tx.state) != TX_RING && load_relaxed(&c->tx.state) != TX_LEFT)
 		return true;
 	store_relaxed(&c->pinned, 1);
 	while (!go_tx(c, fd)) {
