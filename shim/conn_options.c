@@ -23,7 +23,6 @@ static const struct sockopt_unfit unfit[] = {
 	{ IPPROTO_TCP, TCP_MD5SIG_EXT, REASON_MD5, ENOPROTOOPT, OFF_NEVER },
 	{ IPPROTO_TCP, TCP_AO_ADD_KEY, REASON_MD5, ENOPROTOOPT, OFF_NEVER },
 	{ IPPROTO_TCP, TCP_REPAIR, REASON_REPAIR, EPERM, OFF_ZERO },
-	{ SOL_SOCKET, SO_ZEROCOPY, REASON_ZEROCOPY, EOPNOTSUPP, OFF_ZERO, .far_only = true },
 	{ SOL_SOCKET, SO_OOBINLINE, REASON_OOB, 0, OFF_ZERO },
 	{ SOL_SOCKET, SO_PEEK_OFF, REASON_PEEK_OFFSET, EOPNOTSUPP, OFF_NEGATIVE },
 	{ SOL_SOCKET, SO_TIMESTAMPING, REASON_TIMESTAMPS, 0, OFF_ZERO },
@@ -94,8 +93,7 @@ static bool is_on(const struct sockopt_unfit *option, int fd)
 	int value;
 	unsigned len = sizeof(value);
 
-	return option->off != OFF_NEVER && !option->far_only && sys_getsockopt(fd, option->level, option->name, &value, &len) == 0 &&
-	       sockopt_switches_on(option, &value, len);
+	return option->off != OFF_NEVER && sys_getsockopt(fd, option->level, option->name, &value, &len) == 0 && sockopt_switches_on(option, &value, len);
 }
 
 void conn_read_options(struct conn *c, int fd)

@@ -22,6 +22,7 @@
 #include "shim/ready.h"
 #include "shim/renew.h"
 #include "shim/retreat.h"
+#include "shim/retreat_far.h"
 #include "shim/switch.h"
 #include "shim/wait.h"
 
@@ -295,11 +296,19 @@ static bool may_block(struct conn *c, int flags)
 	return !(flags & MSG_DONTWAIT) && !load_relaxed(&c->nonblock);
 }
 
-/* The mark is a position of the TCP stream. */
+/* The mark is a position of the TCP stream. A far peer is told, and if it cannot be, the link is taken down. */
 static void leave_for_urgent(struct conn *c, int fd)
 {
-	if (conn_is_far(c) || conn_lock_tx(c) < 0)
+	if (conn_is_far(c) && conn_hold(c, fd)) {
+		retreat_back_unlocked(c, fd, REASON_OOB);
+		conn_drop(c);
+	}
+	if (conn_lock_tx(c) < 0)
 		return;
+	if (conn_is_far(c) && conn_far_is_dead(c) && retreat_far_due(c) > 0) {
+		lane_unlock(&c->tx.lock);
+		return;
+	}
 	if (fdtab_get(fd) == c && load_relaxed(&c->tx.state) == TX_RING && retreat_leave(c, fd) && !load_relaxed(&c->pinned)) {
 		store_relaxed(&c->reason, (uint8_t)REASON_OOB);
 		store_relaxed(&c->pinned, 1);

@@ -8,12 +8,14 @@
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
 #include "shim/conn_end.h"
+#include "shim/conn_far.h"
 #include "shim/conn_lock.h"
 #include "shim/conn_probe.h"
 #include "shim/conn_use.h"
 #include "shim/far.h"
 #include "shim/fd_conn.h"
 #include "shim/retreat.h"
+#include "shim/retreat_far.h"
 #include "shim/switch.h"
 #include "shim/wait.h"
 
@@ -38,6 +40,9 @@ static int step_to_tcp(struct conn *c, int fd)
 		n = c->tx.probe_done ? conn_write_probe(c, fd) : 0;
 		if (n < 0)
 			return (int)n;
+		/* Of a far peer that has let go it is not known yet what it has. Else its link is taken down, if it could not be told. */
+		if (conn_is_far(c) && conn_far_is_dead(c) && retreat_far_due(c) > 0)
+			return -EBUSY;
 		return retreat_leave(c, fd) ? 1 : -EBUSY;
 	case TX_LEFT:
 		r = retreat_resend(c, fd);
@@ -91,9 +96,6 @@ int conn_before_zerocopy(struct conn *c, int fd, int flags)
 		return 0;
 	if (fd_come_back(fd, REASON_ZEROCOPY) && load_relaxed(&c->tx.mode) == MODE_PINNED)
 		return 0;
-	/* No memory to be kept for it, as the kernel says it. */
-	if (conn_is_linked(c) && conn_is_far(c))
-		return conn_tx_on_ring(c) ? -ENOBUFS : 0;
 	r = go_to_tcp(c, fd, flags);
 	if (r == -EPIPE && !(flags & MSG_NOSIGNAL))
 		conn_raise_sigpipe();

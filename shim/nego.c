@@ -175,11 +175,6 @@ static enum nego_outcome step(struct conn *c, int fd, enum reason *why)
 			return out;
 		c->nego.remote = true;
 	}
-	/* There it would not come back for a send that asks for it. */
-	if (load_relaxed(&c->zero_copies)) {
-		*why = REASON_ZEROCOPY;
-		return NEGO_FAILED;
-	}
 	return nego_remote_step(c, fd, &t, why);
 }
 

@@ -22,7 +22,6 @@ struct sockopt_unfit {
 		OFF_NEGATIVE,	/* or below 0 */
 		OFF_NEVER,	/* no number: to set it switches it on, and the kernel does not say whether it is */
 	} off;
-	bool far_only;	/* a ring between hosts; on one host who makes use of it comes back for that */
 };
 
 /* NULL: a ring can carry it. */

@@ -9,7 +9,6 @@
 #include "shim/calls_common.h"
 #include "shim/conn_iov.h"
 #include "shim/control.h"
-#include "shim/far.h"
 #include "shim/fd_conn.h"
 #include "shim/sockopt.h"
 
@@ -40,7 +39,7 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 	if (likely(!c))
 		return real_setsockopt(fd, level, name, value, len);
 	bad = user_range_bad(value, len) ? NULL : sockopt_find_unfit(level, name);
-	if (bad && (!bad->far_only || conn_is_far(c)) && sockopt_switches_on(bad, value, len) && !fd_come_back(fd, bad->why) && bad->refused)
+	if (bad && sockopt_switches_on(bad, value, len) && !fd_come_back(fd, bad->why) && bad->refused)
 		return (int)as_errno(-bad->refused);
 	r = real_setsockopt(fd, level, name, value, len);
 	if (r == 0)
