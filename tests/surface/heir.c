@@ -364,30 +364,94 @@ static void buried_vfork(const struct way *way)
 	by_vfork(way_of("dup2"));
 }
 
+union one_fd {
+	struct cmsghdr head;
+	char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+static void pass_to(int end, int fd)
+{
+	union one_fd control = { .head = { .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int)) } };
+	struct iovec byte = { "x", 1 };
+	struct msghdr m = { .msg_iov = &byte, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
+
+	memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
+	MUST(sendmsg(end, &m, 0) == 1);
+}
+
+static int get_passed(int end)
+{
+	union one_fd control = { .bytes = "" };
+	char into;
+	struct iovec byte = { &into, 1 };
+	struct msghdr m = { .msg_iov = &byte, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
+	int fd;
+
+	MUST(recvmsg(end, &m, MSG_CMSG_CLOEXEC) == 1 && control.head.cmsg_type == SCM_RIGHTS);
+	memcpy(&fd, CMSG_DATA(&control.head), sizeof(fd));
+	return fd;
+}
+
 /* To whoever is at the other end of a socket: here it is this process again. */
 static int pass(int fd)
 {
-	union {
-		struct cmsghdr head;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control = { .bytes = "" };
-	struct iovec byte = { "x", 1 };
-	struct msghdr m = { .msg_iov = &byte, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
 	int ends[2], got;
-	char into;
 
 	MUST(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
-	control.head = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int)) };
-	memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
-	MUST(sendmsg(ends[0], &m, 0) == 1);
-	byte.iov_base = &into;
-	MUST(recvmsg(ends[1], &m, MSG_CMSG_CLOEXEC) == 1);
-	memcpy(&got, CMSG_DATA(&control.head), sizeof(got));
+	pass_to(ends[0], fd);
+	got = get_passed(ends[1]);
 	close(ends[0]);
 	close(ends[1]);
 	return got;
 }
 
+/* Another program, which is there before the connection is; under the preload as this one is, or plain. */
+static pid_t start_catcher(bool plain, int *end)
+{
+	int ends[2];
+	pid_t pid;
+
+	MUST(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+	pid = fork();
+	if (pid == 0) {
+		if (plain)
+			MUST(unsetenv("LD_PRELOAD") == 0 && unsetenv("RINGWAY") == 0);
+		MUST(dup2(ends[1], 0) == 0);
+		become_heir("catch", 0);
+	}
+	close(ends[1]);
+	*end = ends[0];
+	return pid;
+}
+
+/* It gets the one end or the other, while this program still has it, and sends on it once more. */
+static void to_another_program(bool plain, bool connector)
+{
+	int end, kept;
+	char bytes[32] = "";
+	pid_t catcher = start_catcher(plain, &end);
+
+	a = tcp_pair(&b);
+	if (!connector) {
+		kept = a;
+		a = b;
+		b = kept;
+	}
+	MUST(fcntl(a, F_SETFD, FD_CLOEXEC) == 0 && fcntl(b, F_SETFD, FD_CLOEXEC) == 0);
+	ping_pong(a, b, 30);
+	MUST(send(a, "not read, ", 10, 0) == 10 && recv(b, bytes, 4, 0) == 4);
+	MUST(send(b, "from the ring, ", 15, 0) == 15);
+	pass_to(end, b);
+	MUST(send(b, "from the giver, ", 16, 0) == 16);
+	close(b);
+	MUST(send(a, "hello\n", 6, MSG_NOSIGNAL) == 6);
+	shutdown(a, SHUT_WR);
+	SAY("catcher %d\n", wait_for(catcher));
+	SAY("answer %s", outcome(recv(a, bytes, 31, MSG_WAITALL)));
+	SAY(" '%s'", bytes);
+	SAY(" and %s", outcome(recv(a, bytes, 4, MSG_WAITALL)));
+	SAY(" then %s\n", outcome(read(a, bytes, 1)));
+}
 static void buried_passed(const struct way *way)
 {
 	char bytes[8];
@@ -426,6 +490,10 @@ int main(int argc, char **argv)
 	alarm(LIFE_S);
 	if (strcmp(argv[1], "inherit") == 0 || strcmp(argv[1], "line") == 0)
 		return inherit(atoi(argv[2]), argv[1][0] == 'l'), 0;
+	if (strcmp(argv[1], "catch") == 0)
+		return inherit(get_passed(atoi(argv[2])), false), 0;
+	if (strncmp(argv[1], "passed-", 7) == 0)
+		return to_another_program(strcmp(argv[1], "passed-plain") == 0, argc > 2), 0;
 	if (strcmp(argv[1], "say") == 0)
 		return write(atoi(argv[2]), "bye\n", 4) != 4;
 	a = tcp_pair(&b);

@@ -122,6 +122,16 @@ def ring_used_and_said(*texts):
     return check
 
 
+def moved_again(summary, work, result):
+    """By shared memory both processes have the rings. Between hosts the connection leaves them twice, and comes there again each time."""
+    (line,) = [s for s in summary if s["switches"]]
+    far = line["switched"]["verbs"] > 0
+    expect("times that a lane came to a ring", line["switches"], 12 if far else 4)
+    # Of the last time the child may tell.
+    if line["retreats"] < (4 if far else 0) or not far and line["retreats"]:
+        raise Failure(f"times that an end came back: {line['retreats']}")
+
+
 def counted(reason, connections):
     def check(summary, work, result):
         expect("reasons", sum(s["reasons"].get(reason, 0) for s in summary), connections)
@@ -269,6 +279,9 @@ def cases(probes, work):
     heirs |= {f"heir-{how}": Case(probe("heir", how), at_once, ring_used)
               for how in ("exec", "spawn", "early-spawn", "other-file", "sleeping-peer", "nonblock", "buried-fork", "buried-vfork",
                           "buried-passed")}
+    for who in ("ringway", "plain"):
+        heirs[f"heir-passed-{who}"] = Case(probe("heir", "passed-" + who), at_once, ring_used)
+        heirs[f"heir-passed-{who}-connector"] = Case(probe("heir", "passed-" + who, "connector"), at_once, ring_used)
     table = {
         "closed-numbers": Case(probe("fds", "closed")),
         "close-everything": Case(probe("fds", "everything"), status=7),
@@ -415,6 +428,9 @@ def cases(probes, work):
     for how in ("vfork", "spawn", "shell", "fork", "kill", "namespace", "descent", "storm", "exec", "daemon"):
         table["processes-" + how] = Case(probe("processes", how))
         table["processes-" + how + "-on-ring"] = Case(probe("processes", how, "first"), at_once, ring_used)
+    for how in ("exec", "fork", "mixed", "option"):
+        table[f"together-{how}-on-ring"] = Case(probe("together", how), at_once, ring_used)
+    table["again-on-ring"] = Case(probe("again"), at_once, moved_again)
     for how in ("unshare", "syscall", "close-range", "files", "memory"):
         table[f"tables-{how}-on-ring"] = Case(probe("tables", how), at_once, ring_used)
     table["program-python-hands-on"] = Case(["/usr/bin/python3", "-c", PYTHON_HANDS_ON, PYTHON_HEIR], at_once, ring_used)
