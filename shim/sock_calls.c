@@ -12,6 +12,7 @@
 #include "shim/fd_conn.h"
 #include "shim/fdtab.h"
 #include "shim/guard.h"
+#include "shim/stats_slots.h"
 
 int __connect(int fd, const struct sockaddr *addr, socklen_t len); /* in no header */
 
@@ -55,14 +56,34 @@ EXPORT int socketpair(int domain, int type, int protocol, int fds[2])
 	return result;
 }
 
+/* A server may be told to stay on TCP before anybody comes, and the child of one before its first connection is busy. */
+static void serves(void)
+{
+	int kept_errno = errno;
+
+	stats_slots_make();
+	errno = kept_errno;
+}
+
+EXPORT int listen(int fd, int backlog)
+{
+	int result = real_listen(fd, backlog);
+
+	if (guard_ready() && result == 0 && is_tcp(fd))
+		serves();
+	return result;
+}
+
 static int accepted(int listener, int fd, bool nonblock)
 {
 	if (fd < 0)
 		return fd;
-	if (is_tcp(listener))
+	if (is_tcp(listener)) {
 		fd_opened(fd, CONN_ACCEPTED, nonblock);
-	else
+		serves();
+	} else {
 		fd_fresh(fd, FD_MARK_NONE);
+	}
 	return fd;
 }
 

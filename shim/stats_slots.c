@@ -45,6 +45,12 @@ static bool have_segment(void)
 	return fd >= 0;
 }
 
+void stats_slots_make(void)
+{
+	if (unlikely(load_relaxed(&segment_state) == UNMADE) && sandbox_why() == REASON_NONE)
+		(void)have_segment();
+}
+
 struct stats_slot *stats_slot_of(const struct conn *c)
 {
 	struct stats_slot *slot;

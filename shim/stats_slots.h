@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The rows of this process's statistics segment (ringbuf/stats.h), one a connection, at the record's index. The segment is
- * made at the first connection that shows itself; where it cannot be had, every row is NULL and `ringway ps` shows nothing.
+ * made when the process listens, accepts, or has a connection that shows itself; where it cannot be had, every row is NULL and `ringway ps` shows nothing.
  */
 #ifndef RINGWAY_SHIM_STATS_SLOTS_H
 #define RINGWAY_SHIM_STATS_SLOTS_H
@@ -13,6 +13,9 @@ struct conn;
 #pragma GCC visibility push(hidden)
 
 int stats_slots_init(void);
+
+/* The segment alone: what is asked of the process holds for connections to come. */
+void stats_slots_make(void);
 
 /* This process's row of the connection, or NULL: it has not been opened here, or there is no segment. */
 struct stats_slot *stats_slot_of(const struct conn *c);

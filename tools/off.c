@@ -178,7 +178,7 @@ int command_off(int argc, char **argv)
 	if (err == -ENOENT && kill(a.pid, 0) && errno == ESRCH)
 		err = -ESRCH;
 	if (err == -ENOENT) {
-		complain("%s: process %d does not run under Ringway, or has had no busy connection yet; see ringway ps", a.command, a.pid);
+		complain("%s: process %d does not run under Ringway, or has not listened, nor had a busy connection, yet; see ringway ps", a.command, a.pid);
 		return EXIT_BAD;
 	}
 	if (err) {

@@ -131,6 +131,9 @@ class Told:
 
     def say(self, *words):
         os.write(self.to, (' '.join(map(str, words)) + '\n').encode())
+        return self.hear(words)
+
+    def hear(self, words=()):
         until(lambda: select.select([self.back], [], [], 0.1)[0] or self.program.child.poll() is not None, f'{self.program.name} answers to {words}')
         check(self.program.child.poll() is None, f'{self.program.name} has ended')
         return [int(word) for word in os.read(self.back, 4096).split()]
