@@ -4,10 +4,13 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "ringbuf/verbs_engine.h"
+#include "shim/conn_far.h"
 #include "shim/conn_fin.h"
 #include "shim/conn_lock.h"
 #include "shim/far.h"
@@ -152,6 +155,61 @@ static void both_may_go(void **state)
 	}
 }
 
+/* Both become other programs, one after the other, and what neither has read is there for either. */
+static void both_may_go_for_good(void **state)
+{
+	for (size_t i = 0; i < NR_SIZES * NR_SIZES; i++) {
+		struct bench b = open_far();
+		struct stream there = a_to_b(&b), back = b_to_a(&b);
+		size_t one = sizes[i % NR_SIZES], other = sizes[i / NR_SIZES];
+
+		if (one)
+			assert_int_equal(stream_send(&there, one), one);
+		if (other)
+			assert_int_equal(stream_send(&back, other), other);
+		if (one > 40)
+			assert_int_equal(stream_take(&there, one / 3), one / 3);
+		assert_true(retreat_go_unlocked(b.a, b.a_fd, REASON_EXEC));
+		assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
+		send_raw(&there, 50);
+		send_raw(&back, 60);
+		take_raw(&there);
+		take_raw(&back);
+		bench_close_far(&b);
+	}
+}
+
+static void *goes(void *arg)
+{
+	struct bench *b = arg;
+
+	return retreat_go_unlocked(b->b, b->b_fd, REASON_EXEC) ? b : NULL;
+}
+
+/* The link is dead, and what the one that leaves has to say comes with its next call. */
+static void who_goes_awaits_what_one_says_that_leaves(void **state)
+{
+	struct bench b = open_far();
+	struct stream there = a_to_b(&b), back = b_to_a(&b);
+	pthread_t thread;
+	void *gone;
+
+	assert_int_equal(stream_send(&there, 500), 500);
+	assert_int_equal(stream_take(&there, 100), 100);
+	assert_int_equal(stream_send(&back, 70), 70);
+	assert_true(conn_far_stop(b.a));
+	assert_int_equal(pthread_create(&thread, NULL, goes, &b), 0);
+	while (!load_relaxed(&b.b->pinned))
+		sched_yield();
+	assert_int_equal(stream_send(&there, 30), 30);
+	assert_int_equal(pthread_join(thread, &gone), 0);
+	assert_ptr_equal(gone, &b);
+	take_raw(&there);
+	send_raw(&back, 10);
+	stream_end(&back);
+	bench_close_far(&b);
+}
+
 static void an_announcement_that_stands_is_void(void **state)
 {
 	for (int acked = 0; acked < 2; acked++) {
@@ -253,6 +311,8 @@ int main(void)
 		cmocka_unit_test(who_forks_goes_on_over_tcp),
 		cmocka_unit_test(who_was_forked_hands_on_what_is_left),
 		cmocka_unit_test(both_may_go),
+		cmocka_unit_test(both_may_go_for_good),
+		cmocka_unit_test(who_goes_awaits_what_one_says_that_leaves),
 		cmocka_unit_test(an_announcement_that_stands_is_void),
 		cmocka_unit_test(a_switch_that_has_come_is_carried_out),
 		cmocka_unit_test(an_end_and_a_going_know_of_each_other),
