@@ -123,7 +123,8 @@ static void interrupted_sendfile(int file, int by_jump, int by_offset)
 	interrupt(0);
 	if (!by_offset)
 		off = lseek(file, 0, SEEK_CUR);
-	MUST(off > 0 && shutdown(a, SHUT_WR) == 0);
+	/* A jump may come before the first byte. */
+	MUST((off > 0 || by_jump) && shutdown(a, SHUT_WR) == 0);
 	for (size_t pos = 0; pos < (size_t)off;)
 		pos = drain(b, pos);
 	MUST(recv(b, &(char){ 0 }, 1, 0) == 0);
