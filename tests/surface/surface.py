@@ -430,6 +430,7 @@ def cases(probes, work):
         table["processes-" + how + "-on-ring"] = Case(probe("processes", how, "first"), at_once, ring_used)
     for how in ("exec", "fork", "mixed", "option"):
         table[f"together-{how}-on-ring"] = Case(probe("together", how), at_once, ring_used)
+    table["options-on-ring"] = Case(probe("options"), at_once, ring_used)
     table["again-on-ring"] = Case(probe("again"), at_once, moved_again)
     for how in ("unshare", "syscall", "close-range", "files", "memory"):
         table[f"tables-{how}-on-ring"] = Case(probe("tables", how), at_once, ring_used)
