@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* SIGIO, asked for when the connection is on a ring. */
+/* SIGIO and SIGURG, asked for when the connection is on a ring. */
 #include "probe.h"
 
 #include <fcntl.h>
@@ -65,6 +65,34 @@ static void by_ioctl(void)
 	expect_signals();
 }
 
+/* The urgent byte behind some, and in front of others. */
+static void urgent(void)
+{
+	struct timespec patience = { .tv_sec = 20 };
+	sigset_t sigurg;
+	char bytes[16] = "";
+	int at_mark = -1;
+
+	sigemptyset(&sigurg);
+	sigaddset(&sigurg, SIGURG);
+	MUST(sigprocmask(SIG_BLOCK, &sigurg, NULL) == 0);
+	MUST(fcntl(b, F_SETOWN, getpid()) == 0);
+	MUST(send(a, "before", 6, 0) == 6);
+	MUST(send(a, "!", 1, MSG_OOB) == 1);
+	MUST(send(a, "behind", 6, 0) == 6);
+	SAY("SIGURG: %d\n", sigtimedwait(&sigurg, NULL, &patience) == SIGURG);
+	MUST(ioctl(b, SIOCATMARK, &at_mark) == 0);
+	SAY("at the mark: %d, ", at_mark);
+	SAY("then %s ", outcome(recv(b, bytes, sizeof(bytes), 0)));
+	MUST(ioctl(b, SIOCATMARK, &at_mark) == 0);
+	SAY("'%s', at the mark: %d, ", bytes, at_mark);
+	SAY("urgent %s ", outcome(recv(b, bytes, 1, MSG_OOB)));
+	SAY("'%c', ", bytes[0]);
+	SAY("then %s ", outcome(recv(b, bytes, sizeof(bytes), 0)));
+	SAY("'%.6s'\n", bytes);
+	MUST(send(b, "answer", 6, 0) == 6 && recv(a, bytes, sizeof(bytes), 0) == 6);
+}
+
 int main(int argc, char **argv)
 {
 	sigemptyset(&sigio);
@@ -76,6 +104,8 @@ int main(int argc, char **argv)
 		by_fcntl(false);
 	else if (strcmp(argv[1], "unread") == 0)
 		by_fcntl(true);
+	else if (strcmp(argv[1], "urgent") == 0)
+		urgent();
 	else
 		by_ioctl();
 	return 0;
