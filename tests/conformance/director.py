@@ -45,6 +45,7 @@ class Director:
     def __init__(self, program, script, layout, family, warm, stage_env, stderr_path, unrest=None):
         self.program, self.script, self.layout, self.family, self.warm = program, script, layout, family, warm
         self.stage_env, self.stderr_path = stage_env, stderr_path
+        self.warmed = False
         self.unrest = unrest  # does something to a living process, given its number
         self.trace = []
         self.ports, self.filled = {}, {}
@@ -223,6 +224,7 @@ class Director:
 
     def _warm(self, name, ping, pong, pong_name=None):
         pong_name = pong_name or name
+        self.warmed = True
         if not self.warm:
             return
         if self.layout == "one":
@@ -293,7 +295,8 @@ class Director:
         try:
             self._set_up()
             for step in self.script.steps:
-                if self.unrest:
+                # What is off before it has moved never does.
+                if self.unrest and (self.warmed or not self.warm):
                     self.unrest([actor.pid for actor in self.actors.values() if actor.pid])
                 self.watch.wait()
                 result = self._do(step)
