@@ -232,6 +232,8 @@ void conn_release(struct conn *c, int fd);
 
 /* fcntl(F_SETFL), ioctl(FIONBIO) and the like succeeded on a descriptor of it. */
 void conn_set_nonblock(struct conn *c, bool on);
+/* The low-water mark of receives, as the kernel's socket has it by now; whoever waits for less than the one before is woken. */
+void conn_set_lowat(struct conn *c, int fd, int32_t bytes);
 
 /*
  * Stays on TCP from now on for `why`, if it still can: a lane that is on a ring goes on there. Returns true if both

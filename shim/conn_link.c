@@ -445,6 +445,20 @@ void conn_give_back(struct conn *c)
 	lane_unlock(&c->rx.lock);
 }
 
+void conn_set_lowat(struct conn *c, int fd, int32_t bytes)
+{
+	store_relaxed(&c->rcv_lowat, bytes);
+	if (!conn_is_linked(c) || !conn_hold(c, fd))
+		return;
+	/* Enough by now, perhaps. The edge is for who has looked, and does not sleep yet. */
+	if (conn_rx_avail(c)) {
+		fetch_add(&c->rx.ends, 1);
+		ring_rx_stir(&c->link.rx);
+		ready_changed(c);
+	}
+	conn_drop(c);
+}
+
 bool conn_arm(struct conn *c, short want)
 {
 	bool rx = want & READ_EVENTS, tx = want & WRITE_EVENTS;

@@ -313,7 +313,7 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 	uint32_t kernel = 0, reported = r->kernel_events, mask;
 	uint64_t tail = 0;
 	int fd = reg_living_fd(r);
-	bool plain = conn_is_plain(c), asked, edge = r->edge;
+	bool plain = conn_is_plain(c), asked, edge = r->edge, arrived = false, withheld;
 
 	if (fd < 0 || !conn_hold(c, fd))
 		return 0;
@@ -327,7 +327,8 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 		uint64_t rx = conn_rx_edge(c), tx = conn_tx_edge(c);
 
 		tail = reg_arrived(c);
-		edge |= (tail != r->tail_seen && r->events & READ_STATES) || (tx != r->tx_seen && r->events & WRITE_STATES);
+		arrived = tail != r->tail_seen && r->events & READ_STATES;
+		edge |= tx != r->tx_seen && r->events & WRITE_STATES;
 		r->rx_seen = rx;
 		r->tx_seen = tx;
 		r->tail_looked = tail;
@@ -336,8 +337,11 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 		kernel = kernel_says(fd, plain ? all : (short)(conn_kernel_events(c, all) | POLLRDHUP | POLLPRI));
 	mask = plain ? kernel : (uint16_t)conn_ready(c, fd, all, (short)kernel);
 	edge |= kernel_edge(r, fd, mask, kernel, reported);
+	/* What the low-water mark keeps back has not arrived yet. */
+	withheld = !plain && !(mask & EPOLLIN) && conn_rx_avail(c);
+	edge |= arrived && !withheld;
 	/* In front of a frame that could not be taken just now, the arrival is still to be told. */
-	if (!plain && (mask & EPOLLIN || conn_rx_on_ring(c)))
+	if (!plain && (mask & EPOLLIN || conn_rx_on_ring(c)) && !withheld)
 		r->tail_seen = tail;
 	if (!plain && conn_tx_on_ring(c)) {
 		edge |= r->no_room && mask & r->events & WRITE_STATES;

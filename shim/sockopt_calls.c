@@ -12,7 +12,7 @@
 #include "shim/fd_conn.h"
 #include "shim/sockopt.h"
 
-static void copy_option(struct conn *c, int level, int name, const void *value, socklen_t len)
+static void copy_option(struct conn *c, int fd, int level, int name, const void *value, socklen_t len)
 {
 	if (level == IPPROTO_TCP && name == TCP_USER_TIMEOUT && len >= sizeof(int))
 		store_relaxed(&c->user_timeout_ns, *(const unsigned int *)value * INT64_C(1000000));
@@ -27,7 +27,7 @@ static void copy_option(struct conn *c, int level, int name, const void *value, 
 	if (CONTROL_STAMPS(name) && len >= sizeof(int))
 		store_relaxed(&c->stamps, *(const int *)value ? (uint8_t)name : 0);
 	if (name == SO_RCVLOWAT && len >= sizeof(int))
-		store_relaxed(&c->rcv_lowat, *(const int *)value > 0 ? *(const int *)value : 1);
+		conn_set_lowat(c, fd, *(const int *)value > 0 ? *(const int *)value : 1);
 }
 
 EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
@@ -43,7 +43,7 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 		return (int)as_errno(-bad->refused);
 	r = real_setsockopt(fd, level, name, value, len);
 	if (r == 0)
-		copy_option(c, level, name, value, len);
+		copy_option(c, fd, level, name, value, len);
 	return r;
 }
 
