@@ -175,6 +175,20 @@ void fd_fresh(int fd, enum fd_mark mark)
 	fdtab_mark(fd, mark);
 }
 
+void fd_dissolved(int fd)
+{
+	struct conn *c = fdtab_get(fd);
+	bool copied = fdtab_copied(fd);
+
+	for (int other = c ? fdtab_next_conn(0) : -1; other >= 0; other = fdtab_next_conn((unsigned int)other + 1)) {
+		if (other == fd || fdtab_get(other) != c)
+			continue;
+		fd_fresh(other, FD_MARK_COPIED);
+		copied = true;
+	}
+	fd_fresh(fd, copied ? FD_MARK_COPIED : FD_MARK_TCP);
+}
+
 struct fd_copy fd_copy_begin(int fd)
 {
 	struct fd_copy what = { .conn = NULL };
@@ -184,7 +198,10 @@ struct fd_copy fd_copy_begin(int fd)
 	what.set = fdtab_epoll(fd);
 	if (unlikely(what.set))
 		what.change = unseen_change_begin();
-	what.tcp = fdtab_tcp(fd);
+	what.tcp = !what.conn && fdtab_tcp(fd);
+	/* The record that it gets later would be that of one number only. */
+	if (what.tcp)
+		fdtab_mark(fd, FD_MARK_COPIED);
 	return what;
 }
 
@@ -202,7 +219,7 @@ void fd_copy_end(const struct fd_copy *what, int copy)
 		if (fdtab_install_epoll(copy, what->set))
 			epoll_set_dup(what->set, copy);
 	} else if (copy >= 0) {
-		fdtab_mark(copy, what->tcp ? FD_MARK_TCP : FD_MARK_NONE);
+		fdtab_mark(copy, what->tcp ? FD_MARK_COPIED : FD_MARK_NONE);
 	}
 	if (unlikely(what->set))
 		unseen_change_end(what->change, copy);

@@ -24,6 +24,9 @@ void fd_opened(int fd, enum conn_role role, bool nonblock);
 /* fd, new in this process, is something else. What the table still has there was closed behind our back. */
 void fd_fresh(int fd, enum fd_mark mark);
 
+/* What fd names is no connection any more, but the same socket still, by whatever numbers. */
+void fd_dissolved(int fd);
+
 /*
  * Around a call that copies the number `fd`. The first holds what it names, so that a close() by another thread cannot
  * let it go meanwhile; the second enters `copy`, or where the call failed (-1) lets go again.

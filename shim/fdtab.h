@@ -31,6 +31,7 @@ enum fd_mark {
 	FD_MARK_TCP = 2,    /* a TCP socket of the program without a record: fresh or listening */
 	FD_MARK_EPOLL = 3,  /* an epoll set; the rest of the word is its struct epoll_set */
 	FD_MARK_BITS = 3,
+	FD_MARK_COPIED = 6, /* FD_MARK_TCP of a socket that other numbers may name as well */
 };
 
 #pragma GCC visibility push(hidden)
@@ -59,7 +60,7 @@ bool fdtab_install_hidden(int fd, int *holder);
  */
 struct conn *fdtab_remove(int fd);
 struct epoll_set *fdtab_remove_epoll(int fd);
-/* mark is NONE or TCP. */
+/* mark is NONE, TCP or COPIED. */
 bool fdtab_mark(int fd, enum fd_mark mark);
 
 /* The lowest number of at least `from` that has an entry but is not hidden; is a connection's; is hidden; or -1. */
@@ -104,6 +105,11 @@ static inline int *fdtab_holder(int fd)
 static inline bool fdtab_tcp(int fd)
 {
 	return (fdtab_other(fd) & FD_MARK_BITS) == FD_MARK_TCP;
+}
+
+static inline bool fdtab_copied(int fd)
+{
+	return fdtab_other(fd) == FD_MARK_COPIED;
 }
 
 /* False: this process has never had a connection. */

@@ -109,7 +109,7 @@ static bool begun(int result)
 
 EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 {
-	bool dissolves, ours;
+	bool dissolves, ours, copied;
 	int result, kept_errno;
 
 	if (!guard_ready())
@@ -122,10 +122,14 @@ EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	kept_errno = errno;
 	if (dissolves) {
 		if (result == 0)
-			fd_fresh(fd, FD_MARK_TCP);
+			fd_dissolved(fd);
 	} else if (!fdtab_get(fd) && begun(result)) {
+		copied = fdtab_copied(fd);
 		/* Whether it blocks is asked for by conn_read_options(), once the connection has proved busy. */
 		fd_opened(fd, CONN_CONNECTED, false);
+		/* The other numbers have no record. */
+		if (copied)
+			(void)fd_pin(fd, REASON_COPIED);
 	}
 	errno = kept_errno;
 	return result;
