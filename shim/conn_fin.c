@@ -249,6 +249,7 @@ int conn_fin_send(struct conn *c, int fd)
 	}
 	/* Nothing may follow it, even where the kernel's end does not follow at once. */
 	store_relaxed(&c->tx.fin, TX_FIN_SENT);
+	c->tx.frames++;
 	store_relaxed(&c->tx.alert, 1);
 	return 0;
 }

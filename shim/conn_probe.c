@@ -19,11 +19,23 @@
 /* A probe that is due was kept from going out by who has the lane. */
 #define AGAIN_NS INT64_C(1000000)
 
+/*
+ * Between hosts a link that lives says that the peer's socket is there, unless the peer has said that it goes, or wants nothing any more. One that has gone, and of which
+ * this end has not heard, must find no frame.
+ */
+static bool is_idle_question(struct conn *c)
+{
+	return conn_is_far(c) && load_relaxed(&c->tx.state) == TX_RING && !c->tx.probe_done &&
+	       (retreat_receiver_is_gone(c) || (!conn_far_is_dead(c) && !load_relaxed(&c->tx.gone_hint)));
+}
+
 ssize_t conn_write_probe(struct conn *c, int fd)
 {
 	uint8_t frame[FRAME_SIZE];
 	ssize_t n;
 
+	if (unlikely(is_idle_question(c)))
+		return -EAGAIN;
 	if (load_relaxed(&c->tx.state) != TX_RING && load_relaxed(&c->tx.state) != TX_ORPHAN &&
 	    !(load_relaxed(&c->tx.state) == TX_LEFT && c->tx.probe_done))
 		return 0;

@@ -354,15 +354,23 @@ static void met_end(struct conn *c, int fd)
 	ready_changed(c);
 }
 
+bool retreat_frame_took(struct conn *c, const struct frame_due *due)
+{
+	c->rx.frames++;
+	return due->type == FRAME_PROBE || (due->type == FRAME_FIN && conn_fin_came(c, due->pos));
+}
+
 /* True: one more frame is out of the way. */
 static bool take_frame(struct conn *c, int fd)
 {
-	struct frame_due due = { FRAME_PROBE, 0, .or_far = false };
+	struct frame_due due = { FRAME_PROBE, 0, .or_far = conn_is_far(c) };
 
 	switch (frame_receive(c, fd, &due, NULL)) {
 	case FRAME_TAKEN:
-		c->rx.frames++;
-		return true;
+		if (retreat_frame_took(c, &due))
+			return true;
+		lied(c, fd);
+		return false;
 	case FRAME_NOT_YET:
 		return false;
 	case FRAME_NONE:

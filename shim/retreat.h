@@ -13,6 +13,7 @@
 #include "ringbuf/stats.h"
 
 struct conn;
+struct frame_due;
 
 /* Bytes that a receiver which hands its socket on is likely to have left there: so many are sent again by who ends. */
 #define RETREAT_RESENT_AT_END (64 << 10)
@@ -140,5 +141,8 @@ void retreat_serve(struct conn *c, int fd);
 bool retreat_move_try(struct conn *c, int fd);
 bool retreat_piece_begin(struct conn *c, int fd, enum piece what);
 void retreat_piece_end(struct conn *c, enum piece what, ssize_t n);
+
+/* Rx lock held. One of the frames that lie between the ring and what TCP goes on with was taken: false, it cannot be one of them. */
+bool retreat_frame_took(struct conn *c, const struct frame_due *due);
 
 #endif

@@ -80,14 +80,16 @@ bool retreat_far_heard(struct conn *c)
 	return true;
 }
 
-/* Behind an end that is told, or in the middle of a frame, nothing else is said. */
+/* While an end is being told, or in the middle of a frame, nothing else is said. */
 static bool may_say(struct conn *c)
 {
 	enum tx_state tx = load_relaxed(&c->tx.state);
+	uint8_t fin = load_relaxed(&c->tx.fin);
 
+	if ((fin && fin != TX_FIN_SENT) || (load_relaxed(&c->tx.shut) && load_relaxed(&c->rx.shut)))
+		return false;
 	return !conn_far_is_dead(c) && conn_far_fd(c) >= 0 && !load_relaxed(&c->rx.dead) && !load_relaxed(&c->rx.pending_errno) &&
-	       !load_relaxed(&c->tx.gone_hint) && !load_relaxed(&c->tx.fin) && !load_relaxed(&c->tx.shut) && !c->tx.probe_done && tx != TX_FRAMING &&
-	       tx != TX_LEFT && tx != TX_ORPHAN;
+	       !load_relaxed(&c->tx.gone_hint) && !c->tx.probe_done && tx != TX_FRAMING && tx != TX_LEFT && tx != TX_ORPHAN;
 }
 
 /* 1: the peer has it; 0: it has not, and this end stays; -1: nobody knows. */
@@ -193,13 +195,16 @@ static void find_place(struct conn *c, int fd, bool family)
 	struct ring_tx *tx = &c->link.tx;
 	bool known = ring_tx_refresh(tx) >= 0;
 
+	/* Behind an end nothing is. */
+	if (load_relaxed(&c->tx.state) != TX_RING || load_relaxed(&c->tx.fin))
+		known = false;
 	c->tx.left_pos = known && (family || takes_at_once(fd, tx->tail_pos - tx->head_seen)) ? tx->head_seen : tx->tail_pos;
 	c->tx.resent_pos = c->tx.left_pos;
 }
 
 static void leave_tx(struct conn *c, int fd)
 {
-	if (load_relaxed(&c->tx.state) != TX_RING)
+	if (load_relaxed(&c->tx.state) != TX_RING || load_relaxed(&c->tx.fin))
 		return;
 	conn_tx_set(c, TX_LEFT);
 	retreat_resend_kept(c, fd);

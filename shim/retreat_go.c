@@ -71,15 +71,13 @@ static bool bytes_come(int fd, int64_t end)
 
 static bool take_frames(struct conn *c, int fd, uint32_t all)
 {
-	struct frame_due due = { FRAME_PROBE, 0, .or_far = false };
 	int64_t end = now_ns() + PATIENCE_NS;
 
 	while (c->rx.frames != all) {
+		struct frame_due due = { FRAME_PROBE, 0, .or_far = conn_is_far(c) };
 		enum frame_sight sight = frame_receive(c, fd, &due, NULL);
 
-		if (sight == FRAME_TAKEN)
-			c->rx.frames++;
-		else if (sight != FRAME_NOT_YET || !bytes_come(fd, end))
+		if (sight == FRAME_TAKEN ? !retreat_frame_took(c, &due) : sight != FRAME_NOT_YET || !bytes_come(fd, end))
 			return false;
 	}
 	return true;

@@ -368,4 +368,14 @@ MODELS = {
             "NOT_DISCARDED": ([], "what came twice stays for the successor"),
         },
     },
+    "retreat_ended": {
+        "scenes": {
+            "ended": ([], "an end between hosts goes that has told where its own stream ends"),
+        },
+        "mutations": {
+            "NOT_COUNTED": ([], "the frame that tells the end is not among those that are told of"),
+            "COUNTED_ANEW": ([], "a frame that was taken before is waited for once more"),
+            "NOT_DRAINED": ([], "the socket is followed before the ring is drained"),
+        },
+    },
 }

@@ -202,6 +202,71 @@ static void by_descent(void)
 	still_talks("that");
 }
 
+/* The peer of by_half(): echoes until the end, then says a line for each byte in the pipe. */
+static void half_peer(int go)
+{
+	char bytes[16];
+	ssize_t n;
+	int nr = 0;
+
+	while ((n = read(b, bytes, sizeof(bytes))) > 0)
+		MUST(write(b, bytes, (size_t)n) == n);
+	MUST(n == 0);
+	while (read(go, bytes, 1) == 1)
+		MUST(dprintf(b, "line %4d\n", nr++) == 10);
+	exit(17);
+}
+
+static void half_line(const char *who)
+{
+	char line[10];
+
+	MUST(recv(a, line, sizeof(line), MSG_WAITALL) == sizeof(line));
+	SAY("%s: %.*s", who, (int)sizeof(line), line);
+}
+
+/* Of a stream that this process has ended, and whose peer goes on, its children read as well as it does itself, and so does another program. */
+static void by_half(void)
+{
+	char bytes[4];
+	pid_t peer, pid;
+	int go[2];
+
+	MUST(pipe2(go, O_CLOEXEC) == 0);
+	peer = fork();
+	if (peer == 0) {
+		close(a);
+		close(go[1]);
+		half_peer(go[0]);
+	}
+	close(b);
+	close(go[0]);
+	for (int i = 0; i < 40; i++)
+		MUST(write(a, "ask", 3) == 3 && read(a, bytes, sizeof(bytes)) == 3);
+	MUST(shutdown(a, SHUT_WR) == 0);
+	for (int i = 0; i < 3; i++) {
+		MUST(write(go[1], "g", 1) == 1);
+		half_line("parent");
+		pid = fork();
+		if (pid == 0) {
+			half_line("child");
+			exit(16);
+		}
+		MUST(write(go[1], "g", 1) == 1);
+		MUST(wait_for(pid) == 16);
+	}
+	pid = fork();
+	if (pid == 0) {
+		dup2(a, 0);
+		execlp("cat", "cat", (char *)NULL);
+	}
+	MUST(write(go[1], "gg", 2) == 2);
+	close(go[1]);
+	SAY("cat %d\n", wait_for(pid));
+	SAY("peer %d\n", wait_for(peer));
+	SAY("then %s\n", outcome(read(a, bytes, 1)));
+}
+
 static void storm(int depth)
 {
 	pid_t pids[3];
@@ -300,7 +365,7 @@ int main(int argc, char **argv)
 	if (argc > 1 && strcmp(argv[1], "exec-target") == 0)
 		exec_target(argc, argv);
 	a = tcp_pair(&b);
-	if (argc > 2 && strcmp(argv[2], "first") == 0)
+	if (argc > 2 && strcmp(argv[2], "first") == 0 && strcmp(argv[1], "half") != 0)
 		ping_pong(a, b, 30);
 	if (strcmp(argv[1], "vfork") == 0)
 		by_vfork();
@@ -316,6 +381,8 @@ int main(int argc, char **argv)
 		by_namespace();
 	else if (strcmp(argv[1], "descent") == 0)
 		by_descent();
+	else if (strcmp(argv[1], "half") == 0)
+		by_half();
 	else if (strcmp(argv[1], "storm") == 0)
 		storm(2);
 	else if (strcmp(argv[1], "exec") == 0)

@@ -304,6 +304,36 @@ static void behind_an_end_only_what_was_read_is_handed_on(void **state)
 	}
 }
 
+/* Its own end keeps nobody from going: the peer finds that behind the ring, as it would have, and goes on sending. */
+static void who_has_ended_its_stream_may_go(void **state)
+{
+	for (size_t i = 0; i < 2 * 2 * NR_SIZES * NR_SIZES * NR_SIZES; i++) {
+		bool forks = i & 1, seen = i & 2;
+		struct bench b = open_far();
+		struct stream there = a_to_b(&b), back = b_to_a(&b);
+
+		some_is_under_way(&there, &back, i >> 2);
+		assert_int_equal(conn_shutdown(b.b, b.b_fd, SHUT_WR), 0);
+		if (seen)
+			conn_ready(b.a, b.a_fd, POLLIN, POLLIN | POLLRDHUP);
+		if (forks)
+			retreat_far_all_away(&b.b, &b.b_fd, 1, REASON_SHARED);
+		else
+			assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
+		assert_true(load_relaxed(&b.b->link_dead));
+		assert_int_equal(stream_send(&there, 99), 99);
+		if (forks)
+			stream_end(&there);
+		else
+			take_raw(&there);
+		while (stream_take(&back, 300) > 0)
+			;
+		assert_int_equal(back.got, back.sent);
+		assert_int_equal(stream_take(&back, 1), 0);
+		bench_close_far(&b);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -317,6 +347,7 @@ int main(void)
 		cmocka_unit_test(a_switch_that_has_come_is_carried_out),
 		cmocka_unit_test(an_end_and_a_going_know_of_each_other),
 		cmocka_unit_test(behind_an_end_only_what_was_read_is_handed_on),
+		cmocka_unit_test(who_has_ended_its_stream_may_go),
 	};
 
 	return cmocka_run_group_tests_name("retreat_gone", tests, bench_setup_group, NULL);
