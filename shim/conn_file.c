@@ -22,6 +22,8 @@
 #include "shim/conn.h"
 #include "shim/conn_probe.h"
 #include "shim/conn_end.h"
+#include "shim/conn_far.h"
+#include "shim/conn_iov.h"
 #include "shim/conn_lock.h"
 #include "shim/fdtab.h"
 #include "shim/pipe_io.h"
@@ -384,6 +386,23 @@ ssize_t conn_splice_in(struct conn *c, int fd, int pipe_fd, size_t len, unsigned
 }
 
 /*
+ * Between hosts a send that voids an announcement has to know whether it could be taken for a frame (switch.c). NULL: it is not known.
+ */
+static const struct iov_walk *look_into_pipe(const struct conn *conn, int pipe_fd, size_t len, uint8_t first[FRAME_SIZE], struct iovec *iov, struct iov_walk *w)
+{
+	struct conn *c = (struct conn *)conn;
+	ssize_t n;
+
+	if (!conn_is_far(c) || load_relaxed(&c->tx.state) != TX_ANNOUNCED)
+		return NULL;
+	n = pipe_peek(pipe_fd, first, len < FRAME_SIZE ? len : FRAME_SIZE);
+	if (n <= 0)
+		return NULL;
+	*iov = (struct iovec){ .iov_base = first, .iov_len = (size_t)n };
+	return iov_start(w, iov, 1) < 0 ? NULL : w;
+}
+
+/*
  * On TCP, but not plainly: one atomic step of the kernel's, under the lock that keeps S still. A socket that may block must not do
  * so meanwhile: poll() promises that a third of its buffer is free, and a sixteenth fits there however it is cut up.
  */
@@ -391,14 +410,19 @@ static ssize_t splice_tcp(int pipe_fd, struct conn *c, int fd, size_t len, unsig
 {
 	bool may_block = !load_relaxed(&c->nonblock);
 	unsigned size = sizeof(int);
+	uint8_t first[FRAME_SIZE];
+	struct iov_walk w;
+	struct iovec iov;
 	int room = 0, r;
 	ssize_t n;
 
 	if (conn_lock_tx(c) < 0)
 		return -EAGAIN;
 	r = load_relaxed(&c->rx.pending_errno) ? -exchange(&c->rx.pending_errno, 0) : 0;
-	if (r == 0 && load_relaxed(&c->linked))
-		r = switch_before_send(c, fd, NULL);
+	if (r == 0 && load_relaxed(&c->linked)) {
+		conn_take_tx_attention_locked(c, fd);
+		r = switch_before_send(c, fd, look_into_pipe(c, pipe_fd, len, first, &iov, &w));
+	}
 	n = r;
 	if (r == 0 && may_block) {
 		sys_getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, &size);

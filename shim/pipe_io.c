@@ -110,6 +110,21 @@ ssize_t pipe_or_file_read(int fd, off_t pos, uint8_t *to, size_t len)
 	return n == -EOPNOTSUPP && pos < 0 ? read_pipe_by_own(fd, to, len) : n;
 }
 
+ssize_t pipe_peek(int pipe_fd, uint8_t *to, size_t len)
+{
+	int ends[2];
+	ssize_t n = own_pipe(ends);
+
+	if (n < 0)
+		return n;
+	n = sys_call4(SYS_tee, pipe_fd, ends[1], (long)len, SPLICE_F_NONBLOCK);
+	if (n > 0)
+		n = sys_read(ends[0], to, (size_t)n);
+	own_fd_close(ends[0]);
+	own_fd_close(ends[1]);
+	return n;
+}
+
 ssize_t pipe_write(int pipe_fd, const void *from, size_t len)
 {
 	struct iovec piece = { .iov_base = (void *)from, .iov_len = len };

@@ -27,6 +27,9 @@ int pipe_await(int pipe_fd, short event, bool block, uint64_t *handled);
  */
 ssize_t pipe_or_file_read(int fd, off_t pos, uint8_t *to, size_t len);
 
+/* The first bytes of it, which stay there. */
+ssize_t pipe_peek(int pipe_fd, uint8_t *to, size_t len);
+
 /* Part of it, or -EAGAIN. */
 ssize_t pipe_write(int pipe_fd, const void *from, size_t len);
 

@@ -114,6 +114,19 @@ static int hear_words(struct conn *c)
 	return conn_is_far(c) ? conn_pump_far(c, 0) : 0;
 }
 
+#define LOOK_EVERY 16	/* announcements: a power of two */
+
+/*
+ * For who announces, and never sleeps: a peer that has let go of the link says so where a sleep would have heard of it, and acknowledges nothing. To find that out with
+ * bytes at hand that could be a frame's is too late.
+ */
+static int hear_answer(struct conn *c)
+{
+	if (conn_is_far(c) && !(c->tx.announced_seq % LOOK_EVERY))
+		return conn_pump_far(c, VERBS_RUNG);
+	return hear_words(c);
+}
+
 static bool is_lost(int heard)
 {
 	return heard < 0 && heard != -ESRCH;
@@ -182,6 +195,8 @@ static bool looks_like_frame(const struct conn *c, const struct iov_walk *walk)
  */
 static int withdraw(struct conn *c, int fd, enum tx_state to, const struct iov_walk *w)
 {
+	bool told = conn_is_far(c) && peer_read_u32(&c->link.tx.ctl->tx_state.frames) != c->tx.frames;
+
 	retreat_far_frame_void(c);
 	lane_void(c->link.tx.ctl, c->tx.announced_seq);
 	if (c->tx.voids < UINT16_MAX)
@@ -194,6 +209,9 @@ static int withdraw(struct conn *c, int fd, enum tx_state to, const struct iov_w
 		return 0;
 	}
 	if (!far_engine->flush(&c->link, (int)options.patience_ms))
+		return 0;
+	/* Who has gone awaits no frame that it was not told of. */
+	if (retreat_receiver_is_gone(c) && !told)
 		return 0;
 	if (conn_lock_rx(c) == 0) {
 		conn_cut(c, fd, REASON_LINK_LOST);
@@ -255,7 +273,7 @@ int switch_before_send(struct conn *c, int fd, const struct iov_walk *w)
 
 	switch ((enum tx_state)load_relaxed(&c->tx.state)) {
 	case TX_ANNOUNCED:
-		r = hear_words(c);
+		r = hear_answer(c);
 		if (is_lost(r)) {
 			bool stays = lane_lost(c, r);
 

@@ -334,6 +334,28 @@ static void who_has_ended_its_stream_may_go(void **state)
 	}
 }
 
+/* What a send announced, and the peer has acknowledged, is void when that goes, whatever comes instead of the frame. */
+static void who_has_gone_awaits_no_frame(void **state)
+{
+	struct bench b = bench_open();
+	struct stream there = a_to_b(&b), back = b_to_a(&b);
+	char byte = 0;
+
+	bench_link_far_of(&b, RING);
+	for (int i = 0; i < 8 && load_relaxed(&b.b->rx.state) != RX_ACKED; i++)
+		stream_take(&there, 1);
+	assert_int_equal(load_relaxed(&b.b->rx.state), RX_ACKED);
+	assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
+	/* A frame begins so. */
+	assert_int_equal(conn_send(b.a, b.a_fd, "R", 1, MSG_NOSIGNAL), 1);
+	assert_int_equal(poll(&(struct pollfd){ .fd = b.b_fd, .events = POLLIN }, 1, -1), 1);
+	assert_int_equal(recv(b.b_fd, &byte, 1, 0), 1);
+	assert_int_equal(byte, 'R');
+	send_raw(&back, 100);
+	stream_end(&back);
+	bench_close_far(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -348,6 +370,7 @@ int main(void)
 		cmocka_unit_test(an_end_and_a_going_know_of_each_other),
 		cmocka_unit_test(behind_an_end_only_what_was_read_is_handed_on),
 		cmocka_unit_test(who_has_ended_its_stream_may_go),
+		cmocka_unit_test(who_has_gone_awaits_no_frame),
 	};
 
 	return cmocka_run_group_tests_name("retreat_gone", tests, bench_setup_group, NULL);

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/* A switch between hosts is announced, and the link dies. */
+#include "tests/unit/far_bench.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "ringbuf/verbs_engine.h"
+#include "tests/unit/far_stream.h"
+
+static struct bench announced(void)
+{
+	struct bench b = bench_open();
+	struct stream there = a_to_b(&b);
+
+	bench_link_far_of(&b, RING);
+	for (int i = 0; i < 8 && load_relaxed(&b.a->tx.state) != TX_ANNOUNCED; i++)
+		stream_take(&there, 1);
+	assert_int_equal(load_relaxed(&b.a->tx.state), TX_ANNOUNCED);
+	return b;
+}
+
+/* The link dies while a switch is announced: only what could be its frame is in doubt, and a splice's bytes are looked at. */
+static void a_splice_goes_on_over_tcp(void **state)
+{
+	struct bench b = announced();
+	struct stream there = a_to_b(&b);
+	uint8_t bytes[100];
+	int ends[2];
+
+	assert_int_equal(pipe(ends), 0);
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = byte_at(i);
+	assert_int_equal(write(ends[1], bytes, sizeof(bytes)), sizeof(bytes));
+	fake_fail(qp_of(b.a), IBV_WC_RETRY_EXC_ERR);
+	assert_int_equal(conn_splice_out(ends[0], b.a, b.a_fd, sizeof(bytes), 0), sizeof(bytes));
+	there.sent = sizeof(bytes);
+	stream_end(&there);
+	close(ends[0]);
+	close(ends[1]);
+	bench_close_far(&b);
+}
+
+/* Who sends on and on never sleeps, where it would hear that the peer has let go. */
+static void who_is_busy_finds_out_that_the_peer_let_go(void **state)
+{
+	struct bench b = announced();
+	struct stream there = a_to_b(&b);
+
+	fake.by_hand = true;
+	assert_int_equal(rdma_disconnect(engine_of(&b.b->link)->id), 0);
+	for (int i = 0; i < 100 && !load_relaxed(&b.a->link_dead); i++)
+		assert_int_equal(stream_send(&there, 10), 10);
+	assert_int_equal(load_relaxed(&b.a->link_dead), -ECONNRESET);
+	fake.by_hand = false;
+	fake_settle();
+	stream_end(&there);
+	bench_close_far(&b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_splice_goes_on_over_tcp),
+		cmocka_unit_test(who_is_busy_finds_out_that_the_peer_let_go),
+	};
+
+	return cmocka_run_group_tests_name("switch_far", tests, bench_setup_group, NULL);
+}
