@@ -306,6 +306,23 @@ static bool kernel_edge(struct epoll_reg *r, int fd, uint32_t mask, uint32_t ker
 	       (seen & EPOLLOUT && !conn_tx_on_ring(r->conn) && load_relaxed(&r->conn->tx.state) != TX_SHUT);
 }
 
+/*
+ * Bytes at the count that was acknowledged are a frame, or data if the announcement is void, and who looks may find the lane locked. If they are data, they are told when
+ * that is known: the kernel does not report them again.
+ */
+static bool decided_edge(struct epoll_reg *r, bool may_be_frame, uint32_t mask, uint32_t reported)
+{
+	if (mask & EPOLLIN || conn_rx_on_ring(r->conn)) {
+		bool edge = r->undecided && !conn_rx_on_ring(r->conn);
+
+		r->undecided = false;
+		return edge;
+	}
+	if (may_be_frame && reported & EPOLLIN)
+		r->undecided = true;
+	return false;
+}
+
 uint32_t reg_evaluate(struct epoll_reg *r)
 {
 	struct conn *c = r->conn;
@@ -313,7 +330,7 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 	uint32_t kernel = 0, reported = r->kernel_events, mask;
 	uint64_t tail = 0;
 	int fd = reg_living_fd(r);
-	bool plain = conn_is_plain(c), asked, edge = r->edge, arrived = false, withheld;
+	bool plain = conn_is_plain(c), may_be_frame = load_relaxed(&c->rx.state) == RX_ACKED, asked, edge = r->edge, arrived = false, withheld;
 
 	if (fd < 0 || !conn_hold(c, fd))
 		return 0;
@@ -337,6 +354,7 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 		kernel = kernel_says(fd, plain ? all : (short)(conn_kernel_events(c, all) | POLLRDHUP | POLLPRI));
 	mask = plain ? kernel : (uint16_t)conn_ready(c, fd, all, (short)kernel);
 	edge |= kernel_edge(r, fd, mask, kernel, reported);
+	edge |= decided_edge(r, may_be_frame, mask, reported);
 	/* What the low-water mark keeps back has not arrived yet. */
 	withheld = !plain && !(mask & EPOLLIN) && conn_rx_avail(c);
 	edge |= arrived && !withheld;

@@ -74,6 +74,7 @@ struct epoll_reg {
 	bool fresh;		/* inside the ADD or MOD that armed it: its state is known */
 	bool rung;		/* a bell of it, since it was armed */
 	bool no_room;		/* the last look at the ring found none */
+	bool undecided;		/* the kernel has reported bytes that may be a frame, which nobody could tell by then */
 	bool shut_seen;		/* the kernel has reported something since this end shut its direction, or that was before */
 	short armed;		/* POLLIN | POLLOUT: counted as a sleeper of these lanes */
 	uint32_t kernel_events;	/* what the kernel reported since the last look */

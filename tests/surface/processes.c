@@ -3,9 +3,12 @@
 #include "probe.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdatomic.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
@@ -267,6 +270,53 @@ static void by_half(void)
 	SAY("then %s\n", outcome(read(a, bytes, 1)));
 }
 
+static atomic_int asking;
+
+static void *asks(void *arg)
+{
+	char byte;
+
+	for (int i = 0; i < *(int *)arg; i++)
+		MUST(write(a, "x", 1) == 1 && read(a, &byte, 1) == 1);
+	atomic_store(&asking, 0);
+	return NULL;
+}
+
+static void *answers(void *arg)
+{
+	int set = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLET };
+	char byte;
+
+	MUST(epoll_ctl(set, EPOLL_CTL_ADD, b, &ev) == 0);
+	for (int i = 0; i < *(int *)arg;) {
+		/* A SIGCHLD that came while who forks had it blocked is another thread's, and ends its wait. */
+		MUST(epoll_wait(set, &ev, 1, -1) == 1 || errno == EINTR);
+		for (; recv(b, &byte, 1, MSG_DONTWAIT) == 1; i++)
+			MUST(write(b, &byte, 1) == 1);
+	}
+	return NULL;
+}
+
+/* Who waits for edges hears of each question, though the process forks all the while. */
+static void by_edges(void)
+{
+	int rounds = 6000, nr_forks = 0;
+	pthread_t threads[2];
+
+	atomic_store(&asking, 1);
+	MUST(!pthread_create(&threads[0], NULL, asks, &rounds) && !pthread_create(&threads[1], NULL, answers, &rounds));
+	while (atomic_load(&asking) && nr_forks++ < 1000) {
+		pid_t pid = fork();
+
+		if (pid == 0)
+			_exit(18);
+		MUST(wait_for(pid) == 18);
+	}
+	MUST(!pthread_join(threads[0], NULL) && !pthread_join(threads[1], NULL));
+	SAY("%d answers\n", rounds);
+}
+
 static void storm(int depth)
 {
 	pid_t pids[3];
@@ -383,6 +433,8 @@ int main(int argc, char **argv)
 		by_descent();
 	else if (strcmp(argv[1], "half") == 0)
 		by_half();
+	else if (strcmp(argv[1], "edges") == 0)
+		by_edges();
 	else if (strcmp(argv[1], "storm") == 0)
 		storm(2);
 	else if (strcmp(argv[1], "exec") == 0)
