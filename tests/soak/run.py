@@ -5,6 +5,7 @@ connection moves on, and judges at the end. One line for each seed; 0 when all w
 """
 import argparse
 import contextlib
+import errno
 import json
 import os
 import random
@@ -22,6 +23,7 @@ import programs  # noqa: E402
 from ringway_support import Failed, check, clean_env, die_with_parent, preload_env, read_summary  # noqa: E402
 
 FINAL = (b.DONE, b.ABORTED, b.CUT, b.KEPT, b.KILLED)
+CUT_BY = (0, errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN)     # 0: the end of the stream; the last one: by a shutdown behind a reset
 LOOK = 0.02             # seconds between two looks of the driver
 LEFT_ALONE = 16         # ends
 
@@ -226,6 +228,9 @@ class Run:
         excused = states & {b.ABORTED, b.KILLED, b.KEPT} or any(self.kills[row.worker] for row in rows if row.state in (b.NONE, b.CUT) and b.NONE in states)
         check(states == {b.DONE} or excused, f'cut short, and nobody did it: {both}')
         for row, other in (rows, rows[::-1]):
+            # Who is cut short by somebody else hears what a kernel says of a peer that is gone, and nothing else.
+            check(row.state != b.CUT or row.ended_by in CUT_BY or (other.state == b.NONE and row.ended_by == errno.ECONNREFUSED),
+                  f'cut short by what no peer does: {both}')
             sent = self.killed.get((conn, rows.index(other)), other.tx)
             # A clean end says that all has come. The one exception: RETREAT.md, section 5, "the peer is dead".
             if row.state in (b.DONE, b.CUT) and not row.ended_by and b.NONE not in states and not (other.state == b.KILLED and row.went):
