@@ -14,7 +14,6 @@
 #include "shim/counted.h"
 #include "shim/glibc.h"
 
-#define NS_PER_S INT64_C(1000000000)
 #define NS_PER_MS 1000000
 #define KERNEL_SIGSET 8
 /* The kernel takes no more for a time, and no process lives so long. */

@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <time.h>
 
+#define NS_PER_S INT64_C(1000000000)
+
 /* Before main: libc's own clock_gettime(). Without one the kernel is asked. */
 void clock_use(int (*libc_clock)(clockid_t id, struct timespec *t));
 

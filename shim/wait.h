@@ -16,8 +16,6 @@
 
 struct conn;
 
-#define NS_PER_S INT64_C(1000000000)
-
 static inline bool timespec_valid(const struct timespec *t)
 {
 	return t->tv_sec >= 0 && t->tv_nsec >= 0 && t->tv_nsec < NS_PER_S;
