@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The benchmarks still run and every row still gets a figure. No verdict: times on a loaded machine mean nothing."""
+"""smoke.py BUILD: the benchmarks still run and every row still gets a figure. No verdict: times on a loaded machine mean nothing."""
 import json
 import os
 import subprocess
@@ -10,6 +10,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def main():
+    if len(sys.argv) != 2:
+        sys.exit("usage: " + __doc__.split(":", 1)[0])
     build = sys.argv[1]
     done = subprocess.run([sys.executable, os.path.join(HERE, "run"), build, "1", "1", "--json"], stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, timeout=100, check=False, env=dict(os.environ, PYTHONDONTWRITEBYTECODE="1"))

@@ -273,7 +273,10 @@ def rule_packages():
 
 
 def main():
-    name = sys.argv[1]
+    names = [name[5:] for name in globals() if name.startswith('rule_')]
+    name = sys.argv[1] if len(sys.argv) > 1 else ''
+    if name not in names:
+        sys.exit(f'no rule "{name}": {", ".join(names)}')
     rule = globals()['rule_' + name]
     rule()
     for text in problems:

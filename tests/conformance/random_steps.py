@@ -420,4 +420,6 @@ class Generator:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3) or not all(word.isdigit() for word in sys.argv[1:]):
+        sys.exit("usage: " + __doc__.split(":", 1)[0])
     sys.stdout.write(Generator(int(sys.argv[1])).script(int(sys.argv[2]) if len(sys.argv) > 2 else 120))

@@ -439,6 +439,8 @@ def cases(probes, work):
 
 
 def main():
+    if len(sys.argv) not in (4, 5):
+        sys.exit("usage: " + __doc__.split(":", 1)[0])
     shim, probes = sys.argv[1], pathlib.Path(sys.argv[2])
     with tempfile.TemporaryDirectory() as directory:
         work = pathlib.Path(directory)
