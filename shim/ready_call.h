@@ -16,6 +16,8 @@ struct item {
 	struct conn *conn;
 	uint32_t generation;	/* of the record: the number may be closed and name a new connection in the same record */
 	uint32_t at;		/* its place in fds */
+	uint32_t asked_on;	/* poll_roads() when the kernel was asked, or was known to have nothing to say */
+	uint32_t sleeps_on;	/* ... when it was said what to ask in the next sleep */
 	short asserted;		/* what the kernel says all the time and nobody wants: not worth waking for */
 	short armed;
 	bool counted;		/* by conn_wait_enters() */
@@ -51,6 +53,17 @@ static inline bool item_hold(const struct poll_call *p, const struct item *it)
 		return true;
 	conn_drop(it->conn);
 	return false;
+}
+
+/*
+ * On which roads the lanes stand, 0 without a link: what the kernel is asked of, and what its word means, hangs on them. A look at the same connection at another place in
+ * the set may have brought them back, or given up the link.
+ */
+static inline uint32_t poll_roads(const struct conn *conn)
+{
+	struct conn *c = (struct conn *)conn;
+
+	return conn_is_linked(c) ? 1u | (uint32_t)load_relaxed(&c->tx.state) << 8 | (uint32_t)load_relaxed(&c->rx.state) << 16 : 0;
 }
 
 /* Arms every item and gathers what else to sleep on. True: something came meanwhile, nothing is armed. */

@@ -141,18 +141,16 @@ static bool numbers_changed(const struct poll_call *p)
 }
 
 /*
- * A lane may have come back to TCP since the kernel was asked, by another thread, or by the look at another place where the connection stands: then it
- * was not asked of what it alone knows now.
+ * A lane may have come back to TCP since the kernel was asked, by another thread, or by the look at another place where the connection stands, and the link be gone: then the
+ * kernel was not asked of all that it alone knows now, and may have named a frame that was taken since.
  */
-static short ask_of_more(const struct poll_call *p, const struct item *it, short kernel)
+static short ask_again(struct item *it, int fd, short want)
 {
-	struct pollfd k = { .fd = p->fds[it->at].fd };
+	struct pollfd k = { .fd = fd, .events = conn_kernel_events(it->conn, want) | POLLRDHUP };
 	struct timespec zero = { 0, 0 };
 
-	k.events = conn_kernel_events(it->conn, p->fds[it->at].events) & ~p->kernel[it->at].events;
-	if (likely(!k.events) || sys_call5(SYS_ppoll, &k, 1, &zero, 0, 0) <= 0)
-		return kernel;
-	return kernel | k.revents;
+	it->asked_on = poll_roads(it->conn);
+	return sys_call5(SYS_ppoll, &k, 1, &zero, 0, 0) > 0 ? k.revents : 0;
 }
 
 /*
@@ -171,15 +169,12 @@ static int derive(struct poll_call *p)
 
 		if (kernel & POLLNVAL)
 			continue;
-		if (!conn_is_linked(it->conn)) {
-			f->revents = ask_of_more(p, it, kernel);
-			continue;
-		}
-		if (!item_hold(p, it))
+		if (unlikely(poll_roads(it->conn) != it->asked_on))
+			kernel = f->revents = ask_again(it, f->fd, f->events);
+		if (!conn_is_linked(it->conn) || !item_hold(p, it))
 			continue;
 		it->rx_seen = conn_rx_edge(it->conn);
 		it->tx_seen = conn_tx_edge(it->conn);
-		kernel = ask_of_more(p, it, kernel);
 		mask = conn_ready(it->conn, f->fd, f->events, kernel);
 		f->revents = mask & (f->events | ASK_ALWAYS);
 		it->asserted = kernel & ~f->revents;
@@ -207,6 +202,7 @@ static int ask_kernel(struct poll_call *p)
 	for (uint64_t i = 0; i < p->nr_items; i++) {
 		struct item *it = &p->items[i];
 
+		it->asked_on = poll_roads(it->conn);
 		if (conn_is_linked(it->conn))
 			p->kernel[it->at].events = conn_kernel_events(it->conn, p->fds[it->at].events) | POLLRDHUP;
 	}
@@ -266,6 +262,7 @@ static bool rings_can_tell(struct poll_call *p)
 
 		if (!item_hold(p, it))
 			return false;
+		it->asked_on = poll_roads(it->conn);
 		can = conn_rx_on_ring(it->conn) && !conn_has_more_to_tell(it->conn) &&
 		      (conn_tx_on_ring(it->conn) || !(f->events & (POLLOUT | POLLWRNORM)));
 		conn_drop(it->conn);

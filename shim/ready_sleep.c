@@ -108,6 +108,7 @@ bool poll_arm(struct poll_call *p)
 		short want = POLLIN | (f->events & (POLLOUT | POLLWRNORM) ? POLLOUT : 0);
 
 		it->far_at = 0;
+		it->sleeps_on = poll_roads(it->conn);
 		/* Its link was given up since the kernel was asked, and of what it alone knows now it was not. */
 		if (unlikely(it->generation != it->conn->generation)) {
 			something = true;
@@ -154,6 +155,8 @@ bool poll_arm(struct poll_call *p)
 	}
 	if (something)
 		poll_disarm(p);
+	for (uint64_t i = 0; i < p->nr_items && !something; i++)
+		p->items[i].asked_on = p->items[i].sleeps_on;
 	return something;
 }
 

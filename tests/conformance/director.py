@@ -42,11 +42,12 @@ class Actor:
 class Director:
     """stage_env(actor names) gives the environment of the process that plays them."""
 
-    def __init__(self, program, script, layout, family, warm, stage_env, stderr_path, unrest=None):
+    def __init__(self, program, script, layout, family, warm, stage_env, stderr_path, say=None, unrest=None):
         self.program, self.script, self.layout, self.family, self.warm = program, script, layout, family, warm
         self.stage_env, self.stderr_path = stage_env, stderr_path
         self.warmed = False
-        self.unrest = unrest  # does something to a living process, given its number
+        self.say = say        # say(word, number) says `off` or `on` to a living process; None: there is nobody to hear it
+        self.unrest = unrest  # unrest(names) answers what is said to whom before the next step, or None
         self.trace = []
         self.ports, self.filled = {}, {}
         self.actors, self.children, self.pids = {}, {}, set()
@@ -260,7 +261,13 @@ class Director:
         except Ended:
             return "ended"
 
+    def _say(self, word, name):
+        if self.say and self.actors[name].pid:
+            self.say(word, self.actors[name].pid)
+
     def _do(self, step):
+        if step.actor is None and step.words[0] in ("off", "on"):
+            return self._say(*step.words)
         if step.actor is None:
             (self._pair if step.words[0] == "pair" else self._warm)(*step.words[1:])
             return None
@@ -296,8 +303,10 @@ class Director:
             self._set_up()
             for step in self.script.steps:
                 # What is off before it has moved never does.
-                if self.unrest and (self.warmed or not self.warm):
-                    self.unrest([actor.pid for actor in self.actors.values() if actor.pid])
+                unrest = self.unrest if self.warmed or not self.warm else None
+                said = unrest and unrest([name for name, actor in self.actors.items() if actor.pid])
+                if said:
+                    self._say(*said)
                 self.watch.wait()
                 result = self._do(step)
                 if result is not None:

@@ -34,14 +34,13 @@ MAX_SHOWN, MAX_HANGS = 12, 2
 class Unrest:
     """Asks one of the processes to be off, or on again, now and then; the same times for one seed and script. How often it took is not traced."""
 
-    def __init__(self, tool, seed):
-        self.tool, self.random = tool, random.Random(seed)
+    def __init__(self, mode, script_name):
+        self.random = random.Random(f"{mode.unrest} {script_name}")
 
-    def __call__(self, pids):
-        draw, pid = self.random.random(), self.random.choice(pids)
-        command = ["off", "--wait", "0"] if draw < 0.15 else ["on"] if draw < 0.4 else None
-        if command:
-            subprocess.run([self.tool] + command + [str(pid)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20)
+    def __call__(self, names):
+        draw, name = self.random.random(), self.random.choice(names)
+        word = "off" if draw < 0.15 else "on" if draw < 0.4 else None
+        return (word, name) if word else None
 
 
 class Runner:
@@ -64,10 +63,14 @@ class Runner:
         sys.stdout.flush()
         return sum(len(modes) for modes in self.complaints.values())
 
-    def play(self, label, layout, family, warm, stage_env, unrest=None):
+    def say(self, word, pid):
+        command = [self.options.tool, word] + ["--wait", "0"] * (word == "off") + [str(pid)]
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20)
+
+    def play(self, label, layout, family, warm, stage_env, say=None, unrest=None):
         stderr_path = os.path.join(self.scratch, "stderr")
         open(stderr_path, "w", encoding="utf-8").close()
-        trace = Director(self.options.program, self.script, layout, family, warm, stage_env, stderr_path, unrest).run()
+        trace = Director(self.options.program, self.script, layout, family, warm, stage_env, stderr_path, say, unrest).run()
         noise = pathlib.Path(stderr_path).read_text(encoding="utf-8", errors="replace").strip()
         if noise:
             self.complain(label, ["on stderr:"] + noise.splitlines()[:MAX_SHOWN])
@@ -121,8 +124,8 @@ class Runner:
                 del env["RINGWAY"]
             return env if mode.who in ("both", "dormant", who) else support.clean_env()
 
-        unrest = Unrest(self.options.tool, f"{mode.unrest} {self.script.name}") if mode.unrest else None
-        ours = self.play(mode.name, mode.layout, mode.family, mode.warm, stage_env, unrest)
+        unrest = Unrest(mode, self.script.name) if mode.unrest else None
+        ours = self.play(mode.name, mode.layout, mode.family, mode.warm, stage_env, self.say if self.options.tool else None, unrest)
         lines = []
         for number, step, want, have in self.differences(mode, ours)[:MAX_SHOWN]:
             lines += [f"line {number}: {step}", f"    kernel TCP: {want}", f"    Ringway:    {have}"]

@@ -5,7 +5,7 @@ import fnmatch
 from modes import TINY_RING
 
 LAYOUTS = ("procs", "threads", "one")
-DIRECTIVES = ("pair", "warm")
+DIRECTIVES = ("pair", "warm", "off", "on")
 
 
 class ScriptError(Exception):
@@ -97,6 +97,20 @@ class Deviation:
     def accepts(self, mode, step, result):
         return (self.is_for(mode) and fnmatch.fnmatchcase(step, self.step)
                 and fnmatch.fnmatchcase(result, self.result))
+
+
+def made_restless(lines, draw):
+    """The lines with what is said to whom before each step written out: draw(names of the actors so far) answers (word, name), or None."""
+    actors, restless = ["A", "B"], []
+    for line in lines:
+        words = line.split("#", 1)[0].split()
+        if words and (words[0] in DIRECTIVES or words[0][0].isupper()):
+            said = draw(actors)
+            restless += [" ".join(said)] if said else []
+        restless.append(line)
+        if len(words) > 2 and words[1] in ("new_thread", "fork", "spawn") and words[2] not in actors:
+            actors.append(words[2])
+    return restless
 
 
 def read_deviations(path, script_name):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""shrink.py --shim SO --mode NAME PROGRAM SCRIPT: leaves out of a script what its difference does not need, and prints the rest.
+"""shrink.py --shim SO [--tool RINGWAY] --mode NAME PROGRAM SCRIPT: leaves out of a script what its difference does not need, and prints the rest.
 
 For a random script (random:SEED) that differs somewhere in the middle of much else. The rest must still end on kernel TCP
-without a hang, with the same difference: the step that differs first, and its two results but for sums.
+without a hang, with the same difference: the step that differs first, and its two results but for sums. What a mode of unrest says between the steps
+is written out among them, and the mode is then the same without.
 """
 import argparse
 import os
@@ -14,7 +15,7 @@ import tempfile
 import run  # first: it tells where ringway_support is
 import director
 from modes import MODES
-from script import Script, ScriptError
+from script import Script, ScriptError, made_restless
 
 HEADER = ("layouts", "families", "modes", "tiny", "small_buffers", "unswitched")
 
@@ -67,16 +68,20 @@ class Shrinker:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--shim", required=True)
+    parser.add_argument("--tool", help="the ringway command")
     parser.add_argument("--mode", required=True)
     parser.add_argument("--tries", type=int, default=1, help="how often a rest is tried, for differences that do not come each time")
     parser.add_argument("program")
     parser.add_argument("script")
     options = parser.parse_args()
-    options.verbose = False
+    options.verbose, options.verbs = False, None
     director.REPLY_SECONDS = 2
     mode = next(mode for mode in MODES if mode.name == options.mode)
-    _, text = next(run.texts_of(options.script, "-verbs" not in options.mode))
-    print("\n".join(Shrinker(options, mode).shrink([line for line in text.splitlines() if line.strip() and line[0] != "#"])))
+    name, text = next(run.texts_of(options.script, "-verbs" not in options.mode))
+    lines = [line for line in text.splitlines() if line.strip() and line[0] != "#"]
+    if mode.unrest:
+        lines, mode = made_restless(lines, run.Unrest(mode, name)), mode._replace(unrest=None)
+    print("\n".join(Shrinker(options, mode).shrink(lines)))
     return 0
 
 
