@@ -109,6 +109,14 @@ static bool leave_locked(struct conn *c)
 	return true;
 }
 
+/*
+ * The receiver has shut both directions, or closed, with bytes of the ring unread: its kernel would answer them with a reset, which they have not drawn on TCP, where they came before.
+ */
+static bool must_not_come_twice(struct conn *c)
+{
+	return unlikely(load_relaxed(&c->tx.gone_hint) || ring_tx_attention(&c->link.tx) & WAKE_ATTN_KERNEL) && conn_tx_untaken(c);
+}
+
 bool retreat_leave(struct conn *c, int fd)
 {
 	bool left;
@@ -116,7 +124,7 @@ bool retreat_leave(struct conn *c, int fd)
 	/* Where the end is being told, that brings it back. */
 	if (conn_is_far(c))
 		return !load_relaxed(&c->tx.fin) && retreat_far_leave(c, fd);
-	if (!retreat_move_try(c, fd))
+	if (must_not_come_twice(c) || !retreat_move_try(c, fd))
 		return false;
 	left = leave_locked(c);
 	lane_move_end(c->link.tx.ctl);
@@ -138,7 +146,7 @@ bool retreat_answer(struct conn *c, int fd)
 	switch ((enum tx_state)load_relaxed(&c->tx.state)) {
 	case TX_RING:
 		/* One that owes the rest of a probe leaves when that is out. */
-		return retreat_leave(c, fd) || c->tx.probe_done;
+		return retreat_leave(c, fd) || c->tx.probe_done || (!conn_is_far(c) && must_not_come_twice(c));
 	case TX_FRAMING:
 		/* It was told of before who goes has said so, and is waited for. */
 		return !conn_is_far(c) || switch_finish_frame(c, fd) < 0 || retreat_leave(c, fd);

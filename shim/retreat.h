@@ -26,7 +26,7 @@ struct frame_due;
  */
 bool retreat_answer(struct conn *c, int fd);
 
-/* Of its own accord, from the ring. False: not just now. */
+/* Of its own accord, from the ring. False: not just now; nor while a receiver that has shut both directions has bytes unread there. */
 bool retreat_leave(struct conn *c, int fd);
 
 /*
