@@ -255,6 +255,12 @@ int conn_learn_addresses(struct conn *c, int fd);
 /* NULL: this process has no address for it. */
 struct conn *conn_at(uint32_t index);
 
+/* A link of it was given up, and another may follow. */
+static inline bool conn_had_link(const struct conn *c)
+{
+	return c->generation != c->born;
+}
+
 /* ---- processes ---------------------------------------------------------------------------------- */
 
 /*

@@ -34,7 +34,7 @@ struct epoll_set *epoll_set_create(int epfd)
 	memset((char *)s + offsetof(struct epoll_set, live), 0, sizeof(*s) - offsetof(struct epoll_set, live));
 	s->epfd = epfd;
 	s->nr_numbers = 1;
-	s->inner = s->kick = -1;
+	s->inner = s->room = s->kick = -1;
 	s->live = true;
 	set_unlock(s);
 	return s;
@@ -61,8 +61,9 @@ static void set_free_locked(struct epoll_set *s)
 	epoll_early_forget_set(s);
 	set_take_stirred(s);
 	own_fd_close(s->kick);
+	own_fd_close(s->room);
 	own_fd_close(s->inner);
-	s->kick = s->inner = -1;
+	s->kick = s->room = s->inner = -1;
 	store_relaxed(&s->has_inner, 0);
 	s->live = false;
 	set_unlock(s);

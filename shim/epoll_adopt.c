@@ -158,6 +158,11 @@ static void stir_set(struct epoll_set *s)
 	set_kick(s);
 }
 
+int ready_link_over(struct conn *c)
+{
+	return conn_had_link(c) ? ready_part(c) : ready_disown(c);
+}
+
 void ready_changed(struct conn *c)
 {
 	const struct conn *former = pool_lanes_of(c);

@@ -28,6 +28,16 @@ static void reg_arm_as_told(struct epoll_reg *r, const struct epoll_event *event
 }
 
 /*
+ * A connection that was on rings will be there again. An edge-triggered registration that the kernel has meanwhile would be told once more then of what it was told of, since only
+ * the kernel knows that.
+ */
+static bool moves_again(const struct epoll_set *s, struct conn *c, const struct epoll_event *event)
+{
+	return unlikely(conn_had_link(c)) && event->events & EPOLLET && !(event->events & EPOLLEXCLUSIVE) && !s->inherited &&
+	       !load_relaxed(&c->shared) && !load_relaxed(&c->pinned) && !pool_set_adopted(c, true);
+}
+
+/*
  * The rendezvous waits, because only the kernel knows whether this one-shot has fired. The program arms it now, so it goes to the inner set instead, and
  * the kernel's set, which could tell another thread of it meanwhile, is not armed at all. -EAGAIN: as ever.
  */
@@ -35,7 +45,9 @@ static int rearm_adopted(struct epoll_reg *r, const struct epoll_event *event)
 {
 	int err;
 
-	if (!r->wanted || event->events & EPOLLEXCLUSIVE)
+	if (!r->wanted)
+		return moves_again(r->set, r->conn, event) ? reg_adopt_armed(r, event) : -EAGAIN;
+	if (event->events & EPOLLEXCLUSIVE)
 		return -EAGAIN;
 	r->wanted = false;
 	if (!nego_is_under_way(&r->conn->nego) || pool_set_adopted(r->conn, true))
@@ -115,8 +127,10 @@ static int ctl_add(struct epoll_set *s, int epfd, int fd, struct conn *c, struct
 	r = reg_note(s, fd, c, event);
 	if (pool_derives(c))
 		err = r ? reg_add_adopted(r) : -ENOMEM;
-	else
+	else if (!r || !moves_again(s, c, event) || reg_add_adopted(r))
 		err = kernel_ctl(epfd, EPOLL_CTL_ADD, fd, event);
+	else
+		err = 0;
 	if (err) {
 		if (r)
 			reg_remove(r, false);
@@ -144,14 +158,19 @@ static int ctl_mod(struct epoll_set *s, int epfd, int fd, struct epoll_reg *r, s
 			err = kernel_ctl(epfd, EPOLL_CTL_MOD, fd, event);
 		if (!err && r)
 			reg_arm_as_told(r, event);
-		if (!err && r && r->state == REG_ADOPTED)
+		if (!err && r && r->state == REG_ADOPTED) {
+			reg_await_room(r);
+			reg_forget_room(r);
 			reg_stir(r);
+		}
 		return err;
 	}
 	if ((event->events | r->events) & EPOLLEXCLUSIVE)
 		return -EINVAL;
 	reg_disarm(r);
 	reg_arm_as_told(r, event);
+	reg_await_room(r);
+	reg_forget_room(r);
 	r->edge = true;
 	reg_queue(r);
 	reg_heat(r);

@@ -148,6 +148,7 @@ static void reg_become_adopted(struct epoll_reg *r)
 	r->rx_seen = conn_is_plain(r->conn) ? 0 : conn_rx_edge(r->conn);
 	r->tx_seen = conn_is_plain(r->conn) ? 0 : conn_tx_edge(r->conn);
 	r->shut_seen = load_relaxed(&r->conn->tx.shut);
+	r->unsure = r->unexplained = false;
 	r->tail_seen = r->tail_looked = conn_is_plain(r->conn) ? 0 : reg_arrived(r->conn);
 	reg_queue(r);
 	reg_heat(r);
@@ -167,6 +168,8 @@ int reg_add_adopted(struct epoll_reg *r)
 		inner_ctl(r->set, EPOLL_CTL_DEL, r->fd, 0, 0);
 		return err;
 	}
+	reg_await_room(r);
+	reg_forget_room(r);
 	r->edge = true;
 	reg_become_adopted(r);
 	return 0;
@@ -210,6 +213,8 @@ int reg_adopt(struct epoll_reg *r)
 	 * inner set reports first is told, though the program may have been told before.
 	 */
 	r->edge = false;
+	r->unsure = true;
+	r->room_said = r->in_room_set;
 	r->wanted = false;
 	return 0;
 }
@@ -227,6 +232,7 @@ void reg_disown(struct epoll_reg *r)
 	if (err && err != -EEXIST)
 		return;
 	bells_leave(r);
+	reg_await_room_no_more(r);
 	inner_ctl(s, EPOLL_CTL_DEL, r->fd, 0, 0);
 	reg_disarm(r);
 	reg_unqueue(r);
@@ -246,8 +252,11 @@ void reg_part(struct epoll_reg *r)
 	reg_cool(r);
 	r->rx_seen = load_relaxed(&r->conn->rx.ends);
 	r->tail_seen = r->tail_looked = 0;
+	/* Room that nobody has looked for since is told still. */
+	r->no_room |= r->tx_seen != conn_tx_full_seq(r->conn);
 	r->tx_seen = conn_tx_full_seq(r->conn);
-	r->no_room = false;
+	if (r->no_room)
+		reg_stir(r);
 }
 
 /* In a set that a fork has shared the members are others', too. */
@@ -266,6 +275,7 @@ void reg_remove(struct epoll_reg *r, bool in_kernel)
 	if (r->state == REG_ADOPTED) {
 		if (in_kernel) {
 			bells_leave(r);
+			reg_await_room_no_more(r);
 			inner_ctl(s, EPOLL_CTL_DEL, r->fd, 0, 0);
 		}
 		reg_disarm(r);
@@ -276,6 +286,7 @@ void reg_remove(struct epoll_reg *r, bool in_kernel)
 		/* The number may stand for another socket by now, in the kernel's eyes, too. */
 		if (in_kernel && fdtab_get(r->fd) == r->conn) {
 			bells_leave(r);
+			reg_await_room_no_more(r);
 			inner_ctl(s, EPOLL_CTL_DEL, r->fd, 0, 0);
 		}
 		list_remove(&s->parked, r, HOT);
@@ -315,6 +326,8 @@ void reg_unpark(struct epoll_reg *r)
 {
 	list_remove(&r->set->parked, r, HOT);
 	r->set->nr_parked--;
+	reg_await_room(r);
+	reg_forget_room(r);
 	r->edge = true;
 	reg_become_adopted(r);
 }

@@ -124,6 +124,8 @@ static void take_token(struct epoll_set *s, const struct epoll_event *ev)
 
 	if (unlikely(ev->data.u64 == TOKEN_FAMILY))
 		s->relative_ended = true;
+	if (unlikely(ev->data.u64 == TOKEN_ROOM_SET))
+		set_drain_room(s);
 	if (!r)
 		return; /* the kick, which has done its work by waking us; or what was removed meanwhile */
 	switch (token_kind(ev->data.u64)) {

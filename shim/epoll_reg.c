@@ -278,22 +278,39 @@ static uint32_t kernel_says(int fd, short want)
 }
 
 /*
+ * Room alone is named beside a change of state of ours, and also where a frame has come and was taken before the report. What is taken for a frame may be a shutdown that
+ * is not noted yet: that is made good when it is.
+ */
+static bool is_change_of_state(struct epoll_reg *r, uint32_t reported)
+{
+	bool first = r->unsure;
+
+	if (load_relaxed(&r->conn->tx.state) == TX_SHUT || reported & ~(uint32_t)EPOLLOUT)
+		return true;
+	if (!conn_tx_on_ring(r->conn))
+		return false;
+	r->unsure = false;
+	r->unexplained = !first;
+	return first;
+}
+
+/*
  * Does what the kernel has reported since the last look make an edge? It counts for what the kernel carries, and if it was asked
  * for. A frame is none: its EPOLLIN counts only while it stands for bytes or an end that the program will see.
  */
 static bool kernel_edge(struct epoll_reg *r, int fd, uint32_t mask, uint32_t kernel, uint32_t reported)
 {
-	uint32_t seen = reported & kernel & mask & r->events;
+	bool room = reg_room_came(r, reported);
+	uint32_t seen = (reported | (room ? EPOLLOUT : 0)) & kernel & mask & r->events;
 	uint32_t came = mask & KERNEL_KEEPS & ~r->kernel_mask;
 
 	/* The answer to our own end is a change of state, whatever else lies in the socket by now. */
-	if (reported && load_relaxed(&r->conn->tx.shut) && !r->shut_seen) {
+	if ((reported || r->unexplained) && load_relaxed(&r->conn->tx.shut) && !r->shut_seen) {
 		r->shut_seen = true;
 		return true;
 	}
 	/* A change of state (an end, a shutdown of ours) wakes whoever waits for whatever. The kernel names no bytes with it. */
-	if (reported && !(reported & EPOLLIN) &&
-	    (conn_tx_on_ring(r->conn) || load_relaxed(&r->conn->tx.state) == TX_SHUT))
+	if (reported && !(reported & EPOLLIN) && is_change_of_state(r, reported))
 		return true;
 	/* Urgent bytes are bytes. */
 	if (came & ~(uint32_t)EPOLLPRI || came & r->events)
@@ -303,7 +320,7 @@ static bool kernel_edge(struct epoll_reg *r, int fd, uint32_t mask, uint32_t ker
 		return true;
 	/* A direction that is shut is writable for ever, and is named beside every arrival. */
 	return (seen & EPOLLIN && !conn_rx_on_ring(r->conn)) ||
-	       (seen & EPOLLOUT && !conn_tx_on_ring(r->conn) && load_relaxed(&r->conn->tx.state) != TX_SHUT);
+	       (room && seen & EPOLLOUT && !conn_tx_on_ring(r->conn) && load_relaxed(&r->conn->tx.state) != TX_SHUT);
 }
 
 /*
@@ -368,6 +385,10 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 			conn_probe_if_due(c, fd);
 			note_probe(r);
 		}
+	} else if (unlikely(r->no_room)) {
+		/* The ring had none, and the lane is back on TCP. */
+		edge |= mask & r->events & WRITE_STATES;
+		r->no_room = !(mask & EPOLLOUT);
 	}
 	if (unlikely(load_relaxed(&c->link.rx.overflowed)) && !plain)
 		conn_give_back(c);

@@ -75,7 +75,11 @@ struct epoll_reg {
 	bool rung;		/* a bell of it, since it was armed */
 	bool no_room;		/* the last look at the ring found none */
 	bool undecided;		/* the kernel has reported bytes that may be a frame, which nobody could tell by then */
+	bool unsure;		/* adopted with what the kernel may still have had to tell: its first report is news */
+	bool unexplained;	/* the kernel has named room alone, while that was the ring's to say */
 	bool shut_seen;		/* the kernel has reported something since this end shut its direction, or that was before */
+	bool in_room_set;	/* epoll_room.c */
+	bool room_said;		/* ... room has come in the kernel's socket since the last look */
 	short armed;		/* POLLIN | POLLOUT: counted as a sleeper of these lanes */
 	uint32_t kernel_events;	/* what the kernel reported since the last look */
 	uint32_t kernel_mask;	/* the kernel's word at the last look that may still hold */
@@ -106,6 +110,7 @@ struct epoll_set {
 	int nr_numbers;
 	int nr_users;		/* threads between epoll_set_enter() and _leave() */
 	int inner;		/* the inner set, hidden; -1 until a connection is adopted or negotiates */
+	int room;		/* epoll_room.c: a set in it, hidden; -1 until a registration waits for edges of room alone */
 	int kick;		/* an eventfd in the inner set: wakes a waiter for what no fd says */
 	_Atomic int32_t nr_adopted; /* read without the lock as has_inner is */
 	uint32_t nr_hot, nr_parked;
@@ -143,6 +148,7 @@ static inline enum token_kind token_kind(uint64_t token)
 	return (enum token_kind)(token >> TOKEN_KIND_SHIFT);
 }
 
+#define TOKEN_ROOM_SET ((uint64_t)TOKEN_KICK << TOKEN_KIND_SHIFT | (UINT32_MAX - 1))
 #define TOKEN_FAMILY ((uint64_t)TOKEN_KICK << TOKEN_KIND_SHIFT | UINT32_MAX)
 
 /* The data word of the inner set in the program's set. No pointer and no small number: its top bits are no address. */
@@ -298,6 +304,14 @@ void set_watch_family(struct epoll_set *s);
 /* Adds the fd that the rendezvous of r's connection waits for, or takes it away. */
 int reg_watch(struct epoll_reg *r, int fd);
 void reg_unwatch(struct epoll_reg *r, int fd);
+/* epoll_room.c: whoever waits for edges of room alone stands where the kernel tells of nothing else; without effect on others, and where that cannot be. */
+void reg_await_room(struct epoll_reg *r);
+void reg_await_room_no_more(struct epoll_reg *r);
+/* What holds is told in any case: what has been said of it so far is no news. */
+void reg_forget_room(struct epoll_reg *r);
+/* Is there room in the kernel's socket that was not there before, given what the inner set has reported since the last look? */
+bool reg_room_came(struct epoll_reg *r, uint32_t reported);
+void set_drain_room(struct epoll_set *s);
 /* A bell of it rang. */
 void reg_rung(struct epoll_reg *r);
 /* Its far link has something. */

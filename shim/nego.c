@@ -183,7 +183,7 @@ static void drop(struct conn *c)
 {
 	nego_row_drop(c);
 	if (ready_is_adopted(c) && !load_relaxed(&c->linked))
-		ready_disown(c);
+		ready_link_over(c);
 }
 
 /* What was under way is over, and the program has its plain calls until the next step. */

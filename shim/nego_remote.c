@@ -173,7 +173,7 @@ static void unwatch(struct conn *c, struct nego_row *row)
 static void unequip(struct conn *c, struct nego_row *row)
 {
 	if (row->adopted)
-		ready_disown(c);
+		ready_link_over(c);
 	own_fd_let_go(row->data_bell);
 	own_fd_let_go(row->room_bell);
 	row->adopted = false;

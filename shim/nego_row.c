@@ -384,7 +384,7 @@ void nego_row_unequip(struct conn *c, struct nego_row *row)
 	if (!row->segment.base)
 		return;
 	if (row->adopted)
-		ready_disown(c);
+		ready_link_over(c);
 	row->adopted = false;
 	nego_link_blank(c);
 	own_fd_close(row->data_bell);

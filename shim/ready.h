@@ -41,6 +41,8 @@ int ready_disown(struct conn *c);
  * take it for a new one, would tell once more of what holds.
  */
 int ready_part(struct conn *c);
+/* A rendezvous has come to nothing: the one or the other. */
+int ready_link_over(struct conn *c);
 
 /*
  * Something may have made the connection readable or writable, or ended it, without a ring of its bells and without an

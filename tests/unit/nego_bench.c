@@ -69,7 +69,7 @@ bool ready_is_adopted(const struct conn *c)
 	return false;
 }
 
-int ready_disown(struct conn *c)
+int ready_link_over(struct conn *c)
 {
 	seen.disowns++;
 	return 0;
