@@ -3,6 +3,7 @@
 of them after Ctrl-C. And what the demonstration does when time, or room, is short."""
 import contextlib
 import io
+import json
 import os
 import shutil
 import signal
@@ -137,6 +138,19 @@ def unbuilt(directory):
         check(done == 1 and words in lines[-1], f'a ninja of status {status}: {done}: {lines}')
 
 
+def moved(directory):
+    """A build that came along when the tree was copied is made anew, with the names of its new place."""
+    front, tree = os.path.join(directory, 'front'), copy_tools(os.path.join(directory, 'moved'))
+    for tool, build in (('quickstart', 'build-quickstart'), ('check', 'build-check/gcc')):
+        for recorded, kept in ((directory, False), (tree, True)):
+            info = os.path.join(tree, build, 'meson-info')
+            os.makedirs(info, exist_ok=True)
+            with open(os.path.join(info, 'meson-info.json'), 'w', encoding='utf-8') as f:
+                json.dump({'directories': {'source': recorded, 'build': os.path.join(recorded, build), 'info': info}}, f)
+            run(tree, tool, front)
+            check(os.path.exists(info) == kept, f'{tool}: {build} of {recorded} is {"gone" if kept else "kept"} in {tree}')
+
+
 def no_room():
     """A full disk is told before anything is written to it."""
     usage, quickstart.shutil.disk_usage = shutil.disk_usage, lambda _: types.SimpleNamespace(free=1 << 20)
@@ -173,6 +187,7 @@ def main():
         interrupted(directory)
         interrupted_twice(directory)
         unbuilt(directory)
+        moved(directory)
     no_room()
     haste()
     for text in problems:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# What comes before the building: is this a place for it, and installing what tools/packages lists. Sourced by
+# What comes before the building: is this a place for it, what was built there before, and installing what tools/packages lists. Sourced by
 # tools/quickstart and tools/check (POSIX sh).
 # Every step is bounded: a lock held by somebody else or a dead mirror is an error after a while, never a hang.
 
@@ -22,6 +22,15 @@ cannot_write()
 	else
 		return 1
 	fi
+}
+
+# drop_moved BUILD : removes it if meson has set it up under another path: the tree was moved, or copied.
+drop_moved()
+{
+	info=$1/meson-info/meson-info.json
+	[ ! -e "$info" ] ||
+		/usr/bin/python3 -c 'import json, sys; sys.exit(json.load(open(sys.argv[1]))["directories"]["build"] != sys.argv[2])' "$info" "$1" 2>/dev/null ||
+		rm -rf "$1"
 }
 
 # packages_missing LIST USE... : names of the listed packages for these uses that are not installed.
