@@ -99,15 +99,16 @@ class Deviation:
                 and fnmatch.fnmatchcase(result, self.result))
 
 
-def made_restless(lines, draw):
-    """The lines with what is said to whom before each step written out: draw(names of the actors so far) answers (word, name), or None."""
-    actors, restless = ["A", "B"], []
+def made_restless(lines, draw, warm):
+    """The lines with what is said to whom before each step written out, as the director has it: draw(names of the actors so far) answers (word, name), or None."""
+    actors, restless, begun = ["A", "B"], [], not warm
     for line in lines:
         words = line.split("#", 1)[0].split()
-        if words and (words[0] in DIRECTIVES or words[0][0].isupper()):
+        if begun and words and (words[0] in DIRECTIVES or words[0][0].isupper()):
             said = draw(actors)
             restless += [" ".join(said)] if said else []
         restless.append(line)
+        begun |= words[:1] in (["pair"], ["warm"])
         if len(words) > 2 and words[1] in ("new_thread", "fork", "spawn") and words[2] not in actors:
             actors.append(words[2])
     return restless

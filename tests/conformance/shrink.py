@@ -80,7 +80,7 @@ def main():
     name, text = next(run.texts_of(options.script, "-verbs" not in options.mode))
     lines = [line for line in text.splitlines() if line.strip() and line[0] != "#"]
     if mode.unrest:
-        lines, mode = made_restless(lines, run.Unrest(mode, name)), mode._replace(unrest=None)
+        lines, mode = made_restless(lines, run.Unrest(mode, name), mode.warm), mode._replace(unrest=None)
     print("\n".join(Shrinker(options, mode).shrink(lines)))
     return 0
 
