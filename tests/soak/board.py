@@ -12,6 +12,7 @@ ROWS_AT, MAX_WORKERS = 4096, 16
 NONE, OPEN, DONE, ABORTED, CUT, KEPT, FAILED, _, KILLED = range(9)
 STATES = ('not begun', 'open', 'done', 'aborted', 'cut', 'kept', 'FAILED', '', 'killed')
 GO_AT = 32
+WORD = 2 ** 64 - 1
 
 Row = collections.namedtuple('Row', 'state pid worker went tx rx steps fd port ended_by op error')
 Worker = collections.namedtuple('Worker', 'port pid ready fds_before fds_after maps_after child_status')
@@ -19,6 +20,20 @@ Worker = collections.namedtuple('Worker', 'port pid ready fds_before fds_after m
 
 def text(raw):
     return raw.split(b'\0')[0].decode(errors='replace')
+
+
+def mix(a, b):
+    x = (a * 0x9e3779b97f4a7c15 + b) & WORD
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9 & WORD
+    x = (x ^ x >> 27) * 0x94d049bb133111eb & WORD
+    return x ^ x >> 31
+
+
+def byte_at(seed, conn, sender, pos):
+    """The byte of a stream, as bytes.c makes it."""
+    x = ((pos // 8 + 1) * 0x9e3779b97f4a7c15 & WORD) ^ mix(seed ^ 0x5eed, (conn << 1) + sender)
+    x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9 & WORD
+    return (x ^ x >> 32) >> pos % 8 * 8 & 0xff
 
 
 class Board:
