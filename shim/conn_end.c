@@ -175,6 +175,9 @@ bool conn_check_killed(struct conn *c, int fd)
 	/* What the kernel tells is our own end, shut for reading by the program: of the peer's only a probe can tell. */
 	if (load_relaxed(&c->rx.shut))
 		return false;
+	/* Between hosts TCP's end may outrun the word, and a link that lives says that the peer does. */
+	if (conn_is_far(c) && !conn_far_is_dead(c))
+		return false;
 	if (c->rx.fin_known || load_acquire(&c->rx.told_end) || load_acquire(&c->tx.gone_hint) || load_relaxed(&c->rx.dead) || !conn_tx_on_ring(c) ||
 	    !conn_tx_untaken(c))
 		return false;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* A switch between hosts is announced, and the link dies. */
+/* A switch between hosts is announced, and the link dies, or the stream ends. */
 #include "tests/unit/far_bench.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -59,11 +60,33 @@ static void who_is_busy_finds_out_that_the_peer_let_go(void **state)
 	bench_close_far(&b);
 }
 
+/* Whose own lane is on TCP ends it there, and what else it says of that comes by another road, and later. */
+static void who_has_shut_its_direction_was_not_killed(void **state)
+{
+	struct bench b = bench_open();
+	struct stream there = a_to_b(&b);
+
+	bench_link_far_of(&b, RING);
+	stream_moves_out(&there, NULL);
+	assert_true(conn_tx_on_ring(b.a) && !conn_tx_on_ring(b.b));
+	assert_int_equal(stream_send(&there, 100), 100);
+	fake.by_hand = true;
+	assert_int_equal(conn_shutdown(b.b, b.b_fd, SHUT_WR), 0);
+	conn_ready(b.a, b.a_fd, POLLIN | POLLRDHUP, POLLIN | POLLRDHUP);
+	for (int i = 0; i < 10; i++)
+		assert_int_equal(stream_send(&there, 10), 10);
+	fake.by_hand = false;
+	fake_settle();
+	stream_end(&there);
+	bench_close_far(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_splice_goes_on_over_tcp),
 		cmocka_unit_test(who_is_busy_finds_out_that_the_peer_let_go),
+		cmocka_unit_test(who_has_shut_its_direction_was_not_killed),
 	};
 
 	return cmocka_run_group_tests_name("switch_far", tests, bench_setup_group, NULL);
