@@ -210,6 +210,24 @@ static void leave_tx(struct conn *c, int fd)
 	retreat_resend_kept(c, fd);
 }
 
+/* Both streams have ended, and all of the peer's is here: nothing has to be known of it any more, and it lets go of the link when it likes. */
+static bool is_over(struct conn *c, int fd)
+{
+	if (!load_relaxed(&c->tx.shut) && load_relaxed(&c->tx.fin) != TX_FIN_SENT)
+		return false;
+	switch ((enum rx_state)load_relaxed(&c->rx.state)) {
+	case RX_ENDED:
+		return true;
+	case RX_RING:
+		return conn_fin_sight(c) == FIN_REACHED;
+	case RX_SEEK:
+	case RX_PINNED:
+		return sys_ready_now(fd, POLLRDHUP) & POLLRDHUP;
+	default:
+		return false;
+	}
+}
+
 bool retreat_far_away(struct conn *c, int fd, enum lane_asked how, enum reason why)
 {
 	int said;
@@ -217,12 +235,16 @@ bool retreat_far_away(struct conn *c, int fd, enum lane_asked how, enum reason w
 	if (load_relaxed(&c->returned) || !may_say(c))
 		return false;
 	conn_frames_locked(c, fd);
-	if (!may_say(c))
+	if (!may_say(c) || is_over(c, fd))
 		return false;
 	find_place(c, fd, why == REASON_SHARED);
 	said = say(c, how);
-	if (said < 0)
-		conn_cut(c, fd, REASON_LINK_LOST);
+	if (said < 0) {
+		conn_frames_locked(c, fd);
+		peer_publish_u32(&c->link.rx.ctl->rx_state.asked, ASKED_NOTHING);
+		if (!is_over(c, fd))
+			conn_cut(c, fd, REASON_LINK_LOST);
+	}
 	if (said <= 0)
 		return false;
 	if (!load_relaxed(&c->pinned)) {
