@@ -10,7 +10,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) < 2:
         sys.exit("usage: " + __doc__.split(":", 1)[0])
     build = sys.argv[1]
     done = subprocess.run([sys.executable, os.path.join(HERE, "run"), build, "1", "1", "--json"], stdin=subprocess.DEVNULL,

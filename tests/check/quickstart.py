@@ -74,13 +74,16 @@ def refusals(directory):
             check(asked or os.listdir(tree) == ['tools'], f'{tool} in "{name}" leaves {os.listdir(tree)}')
 
 
-def strangers(directory):
-    """What another user has built before."""
-    front, tree = os.path.join(directory, 'front'), copy_tools(os.path.join(directory, 'owned'))
-    for tool in ('quickstart', 'check'):
-        os.mkdir(os.path.join(tree, f'build-{tool}'), 0o555)
-        status, lines = run(tree, tool, front, 65534 if os.geteuid() == 0 else None)
-        check(status == 1 and f'cannot write to {tree}/build-{tool}' in lines[0], f'{tool} in a directory of another user: {status}: {lines}')
+def strangers():
+    """What another user has built before; where that one may look, whatever TMPDIR is."""
+    with tempfile.TemporaryDirectory(prefix='ringway-quickstart-test.', dir='/tmp') as directory:
+        os.chmod(directory, 0o755)
+        front, tree = os.path.join(directory, 'front'), copy_tools(os.path.join(directory, 'owned'))
+        commands(front, '/dev/null', 1000, 'exit 1')
+        for tool in ('quickstart', 'check'):
+            os.mkdir(os.path.join(tree, f'build-{tool}'), 0o555)
+            status, lines = run(tree, tool, front, 65534 if os.geteuid() == 0 else None)
+            check(status == 1 and f'cannot write to {tree}/build-{tool}' in lines[0], f'{tool} in a directory of another user: {status}: {lines}')
 
 
 def interrupted(directory):
@@ -181,13 +184,12 @@ def haste():
 
 def main():
     with tempfile.TemporaryDirectory(prefix='ringway-quickstart-test.') as directory:
-        os.chmod(directory, 0o755)
         refusals(directory)
-        strangers(directory)
         interrupted(directory)
         interrupted_twice(directory)
         unbuilt(directory)
         moved(directory)
+    strangers()
     no_room()
     haste()
     for text in problems:

@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/asleep.h"
+
 #define SAY(...) (printf(__VA_ARGS__), fflush(stdout))
 
 /* What must hold for the probe to go on; what the test compares is printed with SAY. */
@@ -65,22 +67,6 @@ static inline void ping_pong(int a, int b, int rounds)
 		MUST(write(b, in, (size_t)len) == len);
 		MUST(read(a, in, sizeof(in)) == len && memcmp(in, out, (size_t)len) == 0);
 	}
-}
-
-/* The thread, of whichever process, is asleep in the kernel. */
-static inline int asleep(int tid)
-{
-	char path[64], line[512] = "";
-	FILE *file;
-	char *at;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", tid);
-	file = fopen(path, "r");
-	if (!file)
-		return 0;
-	at = fgets(line, sizeof(line), file) ? strrchr(line, ')') : NULL;
-	fclose(file);
-	return at && at[2] == 'S';
 }
 
 static inline int wait_for(pid_t pid)

@@ -6,6 +6,7 @@
 
 #include "shim/conn_arena.h"
 #include "shim/conn_holders.h"
+#include "tests/support/asleep.h"
 #include "tests/unit/family_fork.h"
 
 static struct relative relative_with(struct bench *b, bool own_namespace)
@@ -170,7 +171,7 @@ static void a_lane_is_taken_over_from_the_killed_by_who_only_tries(void **state)
 	bench_close(&b);
 }
 
-static size_t asleep(const struct conn *c)
+static size_t sleepers(const struct conn *c)
 {
 	struct conn *m = (struct conn *)c;
 
@@ -196,12 +197,13 @@ static void who_is_killed_in_its_sleep_is_no_sleeper_any_more(void **state)
 		_exit(1);
 	}
 	relative_heard(&r);
-	while (!asleep(b.a))
+	/* It may arm and look once more before. */
+	while (!sleepers(b.a) || !asleep(r.pid))
 		sched_yield();
 	relative_kill(&r);
-	assert_int_equal(asleep(b.a), 1);
+	assert_int_equal(sleepers(b.a), 1);
 	assert_int_equal(conn_count_holders(b.a), 1);
-	assert_int_equal(asleep(b.a), 0);
+	assert_int_equal(sleepers(b.a), 0);
 	relative_bury(&r);
 	bench_close(&b);
 }
