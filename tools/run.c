@@ -144,26 +144,48 @@ static int find_shim(char path[PATH_MAX])
 }
 
 /* Is SHIM already one of the preloads in LIST? */
-static bool preload_names(const char *list, const char *shim)
+static bool is_item(const char *item, size_t size, const char *path)
 {
-	size_t length = strlen(shim);
+	return size == strlen(path) && !memcmp(item, path, size);
+}
 
-	while (*list) {
-		size_t item = strcspn(list, ": ");
+static bool is_a_shim(const char *item, size_t size)
+{
+	static const char name[] = "/libringway.so";
 
-		if (item == length && !memcmp(list, shim, length))
-			return true;
-		list += item;
-		list += strspn(list, ": ");
+	return size >= sizeof(name) - 1 && !memcmp(item + size - (sizeof(name) - 1), name, sizeof(name) - 1);
+}
+
+/*
+ * `kept`, with room for the list: what was there before without a shim of another build, since two in one program would know nothing of each other. True: this one is
+ * among them.
+ */
+static bool keep_preloads(const char *before, const char *shim, char *kept)
+{
+	bool there = false;
+	char *end = kept;
+	size_t size;
+
+	for (const char *item = before + strspn(before, ": "); *item; item += size + strspn(item + size, ": ")) {
+		size = strcspn(item, ": ");
+		if (is_item(item, size, shim))
+			there = true;
+		else if (is_a_shim(item, size))
+			continue;
+		if (end != kept)
+			*end++ = ':';
+		end = mempcpy(end, item, size);
 	}
-	return false;
+	*end = 0;
+	return there;
 }
 
 static int set_preload(void)
 {
 	const char *before = getenv("LD_PRELOAD");
-	char shim[PATH_MAX], *list;
-	int status;
+	char shim[PATH_MAX], *kept, *list;
+	int status = EXIT_BAD;
+	bool there;
 
 	if (find_shim(shim))
 		return EXIT_BAD;
@@ -171,14 +193,15 @@ static int set_preload(void)
 		complain("\"%s\": LD_PRELOAD cannot name a path with a space, a colon or a dollar sign; move it", shim);
 		return EXIT_BAD;
 	}
-	if (!before || !*before)
-		before = NULL;
-	else if (preload_names(before, shim))
-		return EXIT_GOOD;
-	if (asprintf(&list, "%s%s%s", shim, before ? ":" : "", before ? before : "") < 0)
+	kept = strdup(before ? before : "");
+	if (!kept)
 		return EXIT_BAD;
-	status = setenv("LD_PRELOAD", list, 1) ? EXIT_BAD : EXIT_GOOD;
-	free(list);
+	there = keep_preloads(before ? before : "", shim, kept);
+	if (asprintf(&list, "%s%s%s", there ? "" : shim, !there && *kept ? ":" : "", kept) >= 0) {
+		status = setenv("LD_PRELOAD", list, 1) ? EXIT_BAD : EXIT_GOOD;
+		free(list);
+	}
+	free(kept);
 	return status;
 }
 

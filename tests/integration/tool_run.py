@@ -42,6 +42,10 @@ seen = expect(0, 'run', 'env', LD_PRELOAD=LIBM)
 h.check(f'LD_PRELOAD={SHIM}:{LIBM}' in seen.splitlines(), f'the preload that was there is lost: {seen}')
 seen = expect(0, 'run', 'env', LD_PRELOAD=f'{LIBM}:{SHIM}')
 h.check(f'LD_PRELOAD={LIBM}:{SHIM}' in seen.splitlines(), f'the shim is preloaded twice: {seen}')
+other = copy_of(SHIM, 'libringway.so')
+for before, after in ((other, SHIM), (f'{LIBM} {other}:{SHIM}', f'{LIBM}:{SHIM}')):
+    seen = expect(0, 'run', 'env', LD_PRELOAD=before)
+    h.check(f'LD_PRELOAD={after}' in seen.splitlines(), f'of two builds of the shim both are preloaded: {seen}')
 expect(0, 'run', 'cat', '/proc/self/maps', says='libringway.so')
 
 # CMD's own words and status.
