@@ -31,6 +31,7 @@
 #include "shim/ready.h"
 #include "shim/retreat.h"
 #include "shim/retreat_far.h"
+#include "shim/signals.h"
 #include "shim/switch.h"
 #include "shim/unwound.h"
 #include "shim/wait.h"
@@ -91,9 +92,9 @@ static ssize_t into_ring_locked(struct conn *c, int fd, int in_fd, off_t pos, si
 /* From a pipe to a ring, or back, no handler comes between the taking and the giving: it might jump away. */
 static uint64_t signals_out(void)
 {
-	uint64_t all = ~UINT64_C(0), before = 0;
+	uint64_t all = signals_all(), before = 0;
 
-	sys_call4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof(all));
+	sys_call4(SYS_rt_sigprocmask, SIG_BLOCK, &all, &before, sizeof(all));
 	return before;
 }
 

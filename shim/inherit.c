@@ -21,6 +21,7 @@
 #include "shim/nego.h"
 #include "shim/own_fd.h"
 #include "shim/retreat_far_go.h"
+#include "shim/signals.h"
 #include "shim/stats_slots.h"
 #include "shim/summary.h"
 
@@ -37,11 +38,11 @@ static struct {
 
 void inherit_before_fork(void)
 {
-	uint64_t all = ~UINT64_C(0), signals;
+	uint64_t all = signals_all(), signals;
 
 	if (!guard_ready())
 		return;
-	(void)sys_call4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &signals, sizeof(all));
+	(void)sys_call4(SYS_rt_sigprocmask, SIG_BLOCK, &all, &signals, sizeof(all));
 	lane_lock_surely(&forking.lock);
 	lane_lock_fork_prepare();
 	forking.signals = signals;

@@ -21,6 +21,7 @@
 
 #include "ringbuf/sys.h"
 #include "shim/fdtab.h"
+#include "shim/signals.h"
 #include "shim/unseen.h"
 
 enum {
@@ -44,10 +45,10 @@ static struct rlimit64 read_limit(void)
 
 static void limit_lock_take(uint64_t *signals)
 {
-	uint64_t all = ~UINT64_C(0);
+	uint64_t all = signals_all();
 
 	/* A handler of this thread must not come in and wait for us. */
-	(void)sys_call4(SYS_rt_sigprocmask, SIG_SETMASK, &all, signals, sizeof(all));
+	(void)sys_call4(SYS_rt_sigprocmask, SIG_BLOCK, &all, signals, sizeof(all));
 	while (exchange(&limit_lock, 1))
 		(void)sys_call0(SYS_sched_yield);
 }

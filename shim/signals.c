@@ -54,7 +54,7 @@ void signals_hold_these(struct signals_held *h, uint64_t these)
 
 void signals_hold_now(struct signals_held *h)
 {
-	signals_hold_these(h, ~SIGNALS_OF_INSTRUCTIONS);
+	signals_hold_these(h, signals_all() & ~SIGNALS_OF_INSTRUCTIONS);
 }
 
 void signals_release_now(const struct signals_held *h)

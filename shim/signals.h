@@ -16,6 +16,11 @@
 #pragma GCC visibility push(hidden)
 
 #define SIGNAL_BIT(sig) (UINT64_C(1) << ((sig) - 1))
+/*
+ * What the kernel drops where nobody catches it, but not while the thread that it is for blocks it: then it hands it to another one, whose epoll_wait() ends with EINTR though no
+ * handler has run.
+ */
+#define SIGNALS_DROPPED (SIGNAL_BIT(SIGCHLD) | SIGNAL_BIT(SIGURG) | SIGNAL_BIT(SIGWINCH) | SIGNAL_BIT(SIGCONT))
 /* They cannot wait, and who catches them may look at its own stack. */
 #define SIGNALS_OF_INSTRUCTIONS (SIGNAL_BIT(SIGSEGV) | SIGNAL_BIT(SIGBUS) | SIGNAL_BIT(SIGFPE) | SIGNAL_BIT(SIGILL) | SIGNAL_BIT(SIGTRAP) | SIGNAL_BIT(SIGSYS))
 
@@ -40,6 +45,12 @@ struct signals_held {
 	sigset_t program;	/* the mask, while `held` */
 	bool held;
 };
+
+/* All of which a handler may come: to be blocked, beside what is, where none must. */
+static inline uint64_t signals_all(void)
+{
+	return ~(SIGNALS_DROPPED & ~(load_relaxed(&signals_restart) | load_relaxed(&signals_norestart)));
+}
 
 void signals_hold_now(struct signals_held *h);
 void signals_hold_these(struct signals_held *h, uint64_t these);

@@ -317,6 +317,41 @@ static void by_edges(void)
 	SAY("%d answers\n", rounds);
 }
 
+static void *waits_on(void *arg)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+	int *line = arg, set = epoll_create1(EPOLL_CLOEXEC), nr_interrupted = 0;
+
+	MUST(epoll_ctl(set, EPOLL_CTL_ADD, line[0], &ev) == 0);
+	while (epoll_wait(set, &ev, 1, -1) != 1) {
+		MUST(errno == EINTR);
+		nr_interrupted++;
+	}
+	line[0] = nr_interrupted;
+	return NULL;
+}
+
+/* A signal that nobody catches ends no wait, though its thread is forking when it comes. libc blocks signals there for a moment, too. */
+static void by_dropped(void)
+{
+	enum { PAIRS = 60, FORKS = 1000 };
+	pthread_t thread;
+	int line[2], other;
+
+	for (int i = 0; i < PAIRS; i++)
+		tcp_pair(&other);
+	MUST(pipe(line) == 0 && !pthread_create(&thread, NULL, waits_on, line));
+	for (int i = 0; i < FORKS; i++) {
+		pid_t pid = fork();
+
+		if (pid == 0)
+			_exit(0);
+		MUST(wait_for(pid) == 0);
+	}
+	MUST(write(line[1], "x", 1) == 1 && !pthread_join(thread, NULL));
+	SAY("waits %s\n", line[0] > 2 ? "end" : "go on");
+}
+
 static void storm(int depth)
 {
 	pid_t pids[3];
@@ -435,6 +470,8 @@ int main(int argc, char **argv)
 		by_half();
 	else if (strcmp(argv[1], "edges") == 0)
 		by_edges();
+	else if (strcmp(argv[1], "dropped") == 0)
+		by_dropped();
 	else if (strcmp(argv[1], "storm") == 0)
 		storm(2);
 	else if (strcmp(argv[1], "exec") == 0)

@@ -425,7 +425,7 @@ def cases(probes, work):
         table["leave-" + how + "-on-ring-asleep"] = Case(probe("leave", how), at_once | {"spin": "0"}, ring_used)
     for how in ("exit", "_exit", "_Exit", "quick_exit", "exit_group", "exec", "failed-exec", "closed"):
         table["summary-" + how] = Case(probe("summary", how), check=one_line_back if how == "exec" else one_line)
-    for how in ("vfork", "spawn", "shell", "fork", "kill", "namespace", "descent", "half", "edges", "storm", "exec", "daemon"):
+    for how in ("vfork", "spawn", "shell", "fork", "kill", "namespace", "descent", "half", "edges", "dropped", "storm", "exec", "daemon"):
         table["processes-" + how] = Case(probe("processes", how))
         table["processes-" + how + "-on-ring"] = Case(probe("processes", how, "first"), at_once, ring_used)
     for how in ("exec", "fork", "mixed", "option"):
