@@ -16,7 +16,6 @@
 #include "shim/options.h"
 #include "shim/retreat.h"
 #include "shim/retreat_far.h"
-#include "shim/retreat_far_go.h"
 #include "shim/wait.h"
 
 #define FEW 8	/* need no memory but the stack */
@@ -133,10 +132,8 @@ void conn_exit_flush(struct conn *c, int fd)
 	exit_some(&(struct going){ &wait, &poll, 1, true, false }, &c, &fd, 1);
 }
 
-/* Those between hosts leave their links first, and may have another one if the exec fails. */
 void conn_exec_all(struct conn *const *conns, const int *fds, unsigned nr)
 {
-	retreat_far_all_away(conns, fds, nr, REASON_EXEC);
 	all(conns, fds, nr, true);
 }
 
