@@ -52,7 +52,7 @@ def test_more_calls(one):
 
 
 def test_more_ends(one):
-    compare(one, WARM, 'errors_and_pipes', 'reset_waits', 'waitall_reset', 'shutdown_read_sends', 'connect', 'connect_waits', verbs=True)
+    compare(one, WARM, 'errors_and_pipes', 'reset_waits', 'reset_waits_full', 'waitall_reset', 'shutdown_read_sends', 'connect', 'connect_waits', verbs=True)
 
 
 def test_more_of_epoll(one):
