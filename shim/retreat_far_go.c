@@ -262,17 +262,17 @@ bool retreat_far_away(struct conn *c, int fd, enum lane_asked how, enum reason w
 	return true;
 }
 
-static void away_unlocked(struct conn *c, int fd, enum reason why)
+static void away_unlocked(struct conn *c, int fd)
 {
 	if (conn_lock_both(c) < 0)
 		return;
 	if (load_relaxed(&c->linked) && fdtab_get(fd) == c)
-		retreat_far_away(c, fd, ASKED_AWAY, why);
+		retreat_far_away(c, fd, ASKED_AWAY, REASON_SHARED);
 	conn_unlock_both(c);
 }
 
 /* All devices are waited for together: those that do not answer cost their patience once, and stay. */
-static void some_away(struct conn *const *conns, const int *fds, struct fin_wait *waits, struct pollfd *polls, unsigned nr, enum reason why)
+static void some_away(struct conn *const *conns, const int *fds, struct fin_wait *waits, struct pollfd *polls, unsigned nr)
 {
 	unsigned far = 0;
 
@@ -289,12 +289,12 @@ static void some_away(struct conn *const *conns, const int *fds, struct fin_wait
 		if (!waits[i].c)
 			continue;
 		if (polls[i].fd < 0)
-			away_unlocked(conns[i], fds[i], why);
+			away_unlocked(conns[i], fds[i]);
 		conn_drop(conns[i]);
 	}
 }
 
-void retreat_far_all_away(struct conn *const *conns, const int *fds, unsigned nr, enum reason why)
+void retreat_far_all_away(struct conn *const *conns, const int *fds, unsigned nr)
 {
 	struct fin_wait few_waits[FEW], *waits = few_waits;
 	struct pollfd few_polls[FEW], *polls = few_polls;
@@ -312,7 +312,7 @@ void retreat_far_all_away(struct conn *const *conns, const int *fds, unsigned nr
 		polls = (void *)(waits + nr);
 	}
 	for (unsigned i = 0; i < nr; i += most)
-		some_away(conns + i, fds + i, waits, polls, nr - i < most ? nr - i : most, why);
+		some_away(conns + i, fds + i, waits, polls, nr - i < most ? nr - i : most);
 	if (waits != few_waits)
 		sys_munmap((void *)at, bytes);
 }

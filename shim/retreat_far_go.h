@@ -20,8 +20,8 @@ struct conn;
  */
 bool retreat_far_away(struct conn *c, int fd, enum lane_asked how, enum reason why);
 
-/* ... for a while, of all connections of the process whose link is its own, before it makes a child (`shared`) or tries to become another program. No lock held. */
-void retreat_far_all_away(struct conn *const *conns, const int *fds, unsigned nr, enum reason why);
+/* ... of all connections of the process whose link is its own, before it makes a child. No lock held. */
+void retreat_far_all_away(struct conn *const *conns, const int *fds, unsigned nr);
 
 /*
  * Rx lock held: the socket has what is no frame, or its end. Has the sender left, and gone? What says so has arrived by then, but another thread may be about to

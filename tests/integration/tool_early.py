@@ -50,20 +50,12 @@ def started():
     return server
 
 
-def before_any():
+def before_it_is_busy(opened):
     server = started()
-    h.check('0 stay on TCP' in tool('off', server.pid), 'none is there')
-    server.say(600)
-    h.check(roads(server.pid) == {'tcp'}, f'off, and on rings: {roads(server.pid)}')
-    tool('on', server.pid)
-    moves(server)
-    server.end()
-
-
-def before_it_is_busy():
-    server = started()
-    server.say(0)
-    tool('off', server.pid)
+    if opened:
+        server.say(0)
+    said = tool('off', server.pid)
+    h.check(opened or '0 stay on TCP' in said, 'none is there')
     server.say(600)
     h.check(roads(server.pid) == {'tcp'}, f'off, and on rings: {roads(server.pid)}')
     tool('on', server.pid)
@@ -79,6 +71,6 @@ def taken_back_in_time():
     server.end()
 
 
-before_any()
-before_it_is_busy()
+before_it_is_busy(False)
+before_it_is_busy(True)
 taken_back_in_time()

@@ -97,7 +97,7 @@ static void who_forks_goes_on_over_tcp(void **state)
 		struct stream there = a_to_b(&b), back = b_to_a(&b);
 
 		some_is_under_way(&there, &back, i);
-		retreat_far_all_away(&b.b, &b.b_fd, 1, REASON_SHARED);
+		retreat_far_all_away(&b.b, &b.b_fd, 1);
 		assert_true(load_relaxed(&b.b->link_dead));
 		/* Nothing has to be waited for that had come. */
 		if (there.got < there.sent)
@@ -123,7 +123,7 @@ static void who_was_forked_hands_on_what_is_left(void **state)
 		struct stream there = a_to_b(&b);
 
 		assert_int_equal(stream_send(&there, 8000), 8000);
-		retreat_far_all_away(&b.b, &b.b_fd, 1, REASON_SHARED);
+		retreat_far_all_away(&b.b, &b.b_fd, 1);
 		if (sizes[i])
 			assert_int_equal(stream_take(&there, sizes[i]), sizes[i]);
 		conn_ready(b.a, b.a_fd, POLLIN, 0);
@@ -145,7 +145,7 @@ static void both_may_go(void **state)
 			assert_int_equal(stream_send(&there, sizes[i]), sizes[i]);
 		if (sizes[i] > 40)
 			assert_int_equal(stream_take(&there, sizes[i] / 3), sizes[i] / 3);
-		retreat_far_all_away(&b.a, &b.a_fd, 1, REASON_SHARED);
+		retreat_far_all_away(&b.a, &b.a_fd, 1);
 		assert_int_equal(stream_send(&back, 60), 60);
 		assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
 		assert_int_equal(stream_send(&there, 50), 50);
@@ -268,7 +268,7 @@ static void an_end_and_a_going_know_of_each_other(void **state)
 			/* Told, and then it sees that the other one has gone. */
 			conn_fin_await(b.a, true);
 			assert_int_equal(load_relaxed(&b.a->tx.fin), TX_FIN_DUE);
-			retreat_far_all_away(&b.b, &b.b_fd, 1, REASON_SHARED);
+			retreat_far_all_away(&b.b, &b.b_fd, 1);
 		} else {
 			assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
 		}
@@ -317,7 +317,7 @@ static void who_has_ended_its_stream_may_go(void **state)
 		if (seen)
 			conn_ready(b.a, b.a_fd, POLLIN, POLLIN | POLLRDHUP);
 		if (forks)
-			retreat_far_all_away(&b.b, &b.b_fd, 1, REASON_SHARED);
+			retreat_far_all_away(&b.b, &b.b_fd, 1);
 		else
 			assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
 		assert_true(load_relaxed(&b.b->link_dead));
