@@ -282,6 +282,12 @@ static void linger_not(struct conn *c, int fd)
 	sys_setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 }
 
+/* Behind retreat_end_begin(). A link that dies in between, unlike one that was dead then, has left its last bytes unsent and the end untold. */
+static bool tell_end(struct conn *c, int fd)
+{
+	return conn_fin_send(c, fd) == 0 || !conn_far_is_dead(c) || retreat_end_begin(c, fd);
+}
+
 void conn_end_lanes(struct conn *c, int fd)
 {
 	bool unread;
@@ -291,14 +297,14 @@ void conn_end_lanes(struct conn *c, int fd)
 	if (conn_is_far(c))
 		far_pump(c, 0);
 	unread = leaves_unread(c, fd) || (!resets_anyway(c, fd) && !retreat_end_begin(c, fd));
-	if (unread)
-		linger_not(c, fd);
 	ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
 	ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_KERNEL);
 	if (!unread && !resets_anyway(c, fd))
-		conn_fin_send(c, fd);
+		unread = !tell_end(c, fd);
 	else
 		conn_fin_reset(c);
+	if (unread)
+		linger_not(c, fd);
 }
 
 /* Of what is unread in the ring a peer on this host makes a reset by itself, as of a kill (conn_check_killed()). */
@@ -352,11 +358,8 @@ int conn_shutdown(struct conn *c, int fd, int how)
 	 */
 	if (locked && how != SHUT_RD && conn_is_linked(c))
 		ring_tx_raise_attention(&c->link.tx, WAKE_ATTN_KERNEL);
-	if (locked && how != SHUT_RD) {
-		pushed = retreat_end_begin(c, fd);
-		if (pushed)
-			conn_fin_send(c, fd);
-	}
+	if (locked && how != SHUT_RD)
+		pushed = retreat_end_begin(c, fd) && tell_end(c, fd);
 	/* Before the kernel wakes another thread's wait: it must find the lane readable. */
 	if (how == SHUT_RD || how == SHUT_RDWR)
 		store_relaxed(&c->rx.shut, 1);

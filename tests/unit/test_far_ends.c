@@ -23,79 +23,43 @@
 #include "shim/real.h"
 #include "tests/unit/verbs_fixture.h"
 
-static struct bench open_switched(void)
-{
-	struct bench b = bench_open();
-
-	bench_link_far(&b);
-	bench_switch(&b);
-	return b;
-}
-
-/* Until it says something else than "not yet". */
-static ssize_t receive(struct conn *c, int fd, char *buf, size_t len)
-{
-	ssize_t n = -EAGAIN;
-
-	for (int i = 0; i < 100 && n == -EAGAIN; i++) {
-		far_pump(c, VERBS_EMPTY);
-		n = conn_recv(c, fd, buf, len, 0);
-	}
-	return n;
-}
-
-static void assert_gets(struct conn *c, int fd, const char *text)
-{
-	char got[64] = "";
-
-	assert_int_equal(receive(c, fd, got, sizeof(got)), strlen(text));
-	assert_string_equal(got, text);
-}
-
-static ssize_t end_of(struct conn *c, int fd)
-{
-	char byte;
-
-	return receive(c, fd, &byte, 1);
-}
-
 static void the_last_byte_comes_before_the_end(void **state)
 {
-	struct bench b = open_switched();
+	struct bench b = bench_open_far();
 
 	assert_sends(b.a, b.a_fd, "the tail");
 	bench_close_a(&b);
-	assert_gets(b.b, b.b_fd, "the tail");
-	assert_int_equal(end_of(b.b, b.b_fd), 0);
-	assert_int_equal(end_of(b.b, b.b_fd), 0);
+	bench_gets(b.b, b.b_fd, "the tail");
+	assert_int_equal(bench_end_of(b.b, b.b_fd), 0);
+	assert_int_equal(bench_end_of(b.b, b.b_fd), 0);
 	bench_close_far(&b);
 }
 
 static void one_direction_ends_and_the_other_goes_on(void **state)
 {
-	struct bench b = open_switched();
+	struct bench b = bench_open_far();
 
 	assert_sends(b.a, b.a_fd, "question");
 	assert_int_equal(conn_shutdown(b.a, b.a_fd, SHUT_WR), 0);
-	assert_gets(b.b, b.b_fd, "question");
-	assert_int_equal(end_of(b.b, b.b_fd), 0);
+	bench_gets(b.b, b.b_fd, "question");
+	assert_int_equal(bench_end_of(b.b, b.b_fd), 0);
 	assert_int_equal(conn_send(b.a, b.a_fd, "x", 1, MSG_NOSIGNAL), -EPIPE);
 	assert_sends(b.b, b.b_fd, "answer");
-	assert_gets(b.a, b.a_fd, "answer");
+	bench_gets(b.a, b.a_fd, "answer");
 	bench_close_b(&b);
-	assert_int_equal(end_of(b.a, b.a_fd), 0);
+	assert_int_equal(bench_end_of(b.a, b.a_fd), 0);
 	bench_close_far(&b);
 }
 
 /* As the kernel of a process that was killed. */
 static void an_end_that_was_not_told_is_a_reset(void **state)
 {
-	struct bench b = open_switched();
+	struct bench b = bench_open_far();
 
 	assert_sends(b.a, b.a_fd, "some");
 	assert_int_equal(shutdown(b.a_fd, SHUT_WR), 0);
-	assert_gets(b.b, b.b_fd, "some");
-	assert_int_equal(end_of(b.b, b.b_fd), -ECONNRESET);
+	bench_gets(b.b, b.b_fd, "some");
+	assert_int_equal(bench_end_of(b.b, b.b_fd), -ECONNRESET);
 	assert_int_equal(conn_send(b.b, b.b_fd, "x", 1, MSG_NOSIGNAL), -EPIPE);
 	assert_int_equal(b.b->reason, REASON_LINK_LOST);
 	bench_close_far(&b);
@@ -104,14 +68,14 @@ static void an_end_that_was_not_told_is_a_reset(void **state)
 /* The device does nothing any more: what was sent goes by TCP, and the end behind it. */
 static void an_end_behind_lost_bytes_comes_behind_them(void **state)
 {
-	struct bench b = open_switched();
+	struct bench b = bench_open_far();
 
 	fake.by_hand = true;
 	options.patience_ms = 10;
 	assert_sends(b.a, b.a_fd, "lost");
 	bench_close_a(&b);
-	assert_gets(b.b, b.b_fd, "lost");
-	assert_int_equal(end_of(b.b, b.b_fd), 0);
+	bench_gets(b.b, b.b_fd, "lost");
+	assert_int_equal(bench_end_of(b.b, b.b_fd), 0);
 	options.patience_ms = 1000;
 	bench_close_far(&b);
 }
@@ -124,18 +88,18 @@ static void a_lane_on_tcp_needs_no_word(void **state)
 	bench_link_far(&b);
 	assert_sends(b.a, b.a_fd, "plain");
 	assert_int_equal(conn_shutdown(b.a, b.a_fd, SHUT_WR), 0);
-	assert_gets(b.b, b.b_fd, "plain");
-	assert_int_equal(end_of(b.b, b.b_fd), 0);
+	bench_gets(b.b, b.b_fd, "plain");
+	assert_int_equal(bench_end_of(b.b, b.b_fd), 0);
 	bench_close_far(&b);
 }
 
 static void what_is_left_unread_makes_a_reset(void **state)
 {
-	struct bench b = open_switched();
+	struct bench b = bench_open_far();
 
 	assert_sends(b.a, b.a_fd, "unread");
 	bench_close_b(&b);
-	assert_int_equal(end_of(b.a, b.a_fd), -ECONNRESET);
+	assert_int_equal(bench_end_of(b.a, b.a_fd), -ECONNRESET);
 	bench_close_far(&b);
 }
 
@@ -148,11 +112,11 @@ static void close_resets(int fd)
 
 static void a_close_that_is_to_reset_tells_no_end(void **state)
 {
-	struct bench b = open_switched();
+	struct bench b = bench_open_far();
 
 	close_resets(b.a_fd);
 	bench_close_a(&b);
-	assert_int_equal(end_of(b.b, b.b_fd), -ECONNRESET);
+	assert_int_equal(bench_end_of(b.b, b.b_fd), -ECONNRESET);
 	bench_close_far(&b);
 }
 
@@ -165,8 +129,8 @@ static struct bench open_half_switched(void)
 	bench_link_far(&b);
 	for (int i = 0; i < 8 && !conn_tx_on_ring(b.a); i++) {
 		assert_int_equal(conn_send(b.a, b.a_fd, "x", 1, 0), 1);
-		assert_int_equal(receive(b.b, b.b_fd, &byte, 1), 1);
-		assert_int_equal(end_of(b.a, b.a_fd), -EAGAIN);
+		assert_int_equal(bench_receive(b.b, b.b_fd, &byte, 1), 1);
+		assert_int_equal(bench_end_of(b.a, b.a_fd), -EAGAIN);
 	}
 	assert_true(conn_tx_on_ring(b.a) && conn_rx_on_ring(b.b) && !conn_tx_on_ring(b.b));
 	return b;
@@ -179,8 +143,8 @@ static void a_lane_on_tcp_is_reset_with_the_other(void **state)
 
 	/* a's stream ends without a word: b is reset, and a must not read an end. */
 	assert_int_equal(shutdown(b.a_fd, SHUT_WR), 0);
-	assert_int_equal(end_of(b.b, b.b_fd), -ECONNRESET);
-	assert_int_equal(end_of(b.a, b.a_fd), -ECONNRESET);
+	assert_int_equal(bench_end_of(b.b, b.b_fd), -ECONNRESET);
+	assert_int_equal(bench_end_of(b.a, b.a_fd), -ECONNRESET);
 	bench_close_far(&b);
 }
 
@@ -188,7 +152,7 @@ static void a_lane_on_tcp_is_reset_with_the_other(void **state)
 static ssize_t stays_recv(struct conn *c, int fd, char *buf, size_t len)
 {
 	enum plain_pass pass = plain_rx_enter(c);
-	ssize_t n = pass == PASS_NOT ? receive(c, fd, buf, len) : plain_rx_leave(c, fd, pass, recv(fd, buf, len, 0), 0);
+	ssize_t n = pass == PASS_NOT ? bench_receive(c, fd, buf, len) : plain_rx_leave(c, fd, pass, recv(fd, buf, len, 0), 0);
 
 	return n < -1 ? (errno = (int)-n, -1) : n;
 }
@@ -197,7 +161,7 @@ static ssize_t stays_recv(struct conn *c, int fd, char *buf, size_t len)
 static void lose_link(struct bench *b)
 {
 	conn_pin(b->b, REASON_COUNT_MISMATCH);
-	assert_int_equal(end_of(b->a, b->a_fd), -EAGAIN);
+	assert_int_equal(bench_end_of(b->a, b->a_fd), -EAGAIN);
 	conn_pin(b->a, REASON_COUNT_MISMATCH);
 	fake.by_hand = true;
 	assert_sends(b->a, b->a_fd, "lost");
@@ -226,7 +190,7 @@ static void a_lane_that_stays_on_tcp_goes_on_without_the_other(void **state)
 	judge(&b);
 	assert_int_equal(stays_recv(b.a, b.a_fd, got, sizeof(got)), 4);
 	conn_ready(b.a, b.a_fd, POLLIN, 0);
-	assert_gets(b.b, b.b_fd, "lost");
+	bench_gets(b.b, b.b_fd, "lost");
 	bench_close_b(&b);
 	assert_int_equal(stays_recv(b.a, b.a_fd, got, sizeof(got)), 0);
 	bench_close_far(&b);
@@ -235,7 +199,7 @@ static void a_lane_that_stays_on_tcp_goes_on_without_the_other(void **state)
 /* Told by a send, a reset is not told by a receive again. */
 static void a_reset_is_told_once(void **state)
 {
-	struct bench b = open_switched();
+	struct bench b = bench_open_far();
 	ssize_t n = 1;
 
 	close_resets(b.a_fd);
@@ -244,7 +208,7 @@ static void a_reset_is_told_once(void **state)
 	for (int i = 0; i < 4 && n > 0; i++, far_pump(b.b, VERBS_RUNG))
 		n = conn_send(b.b, b.b_fd, "x", 1, MSG_NOSIGNAL);
 	assert_int_equal(n, -ECONNRESET);
-	assert_int_equal(end_of(b.b, b.b_fd), 0);
+	assert_int_equal(bench_end_of(b.b, b.b_fd), 0);
 	bench_close_far(&b);
 }
 
@@ -259,7 +223,7 @@ static void a_reset_that_tcp_tells_is_told_once(void **state)
 		assert_sends(b.a, b.a_fd, "last");
 		close_resets(b.a_fd);
 		bench_close_a(&b);
-		assert_gets(b.b, b.b_fd, "last");
+		bench_gets(b.b, b.b_fd, "last");
 		if (pinned) {
 			assert_int_equal(plain_tx_enter(b.b), PASS_COUNT);
 			assert_int_equal(plain_tx_leave(b.b, b.b_fd, PASS_COUNT, send(b.b_fd, "x", 1, MSG_NOSIGNAL)), -1);
@@ -267,7 +231,7 @@ static void a_reset_that_tcp_tells_is_told_once(void **state)
 		} else {
 			assert_int_equal(conn_send(b.b, b.b_fd, "x", 1, MSG_NOSIGNAL), -ECONNRESET);
 		}
-		assert_int_equal(end_of(b.b, b.b_fd), 0);
+		assert_int_equal(bench_end_of(b.b, b.b_fd), 0);
 		bench_close_far(&b);
 	}
 }
@@ -293,16 +257,16 @@ static void a_lost_link_is_no_second_reset(void **state)
 /* An end that is shut both ways answers everything with a reset: a frame, too. */
 static void who_wants_nothing_more_is_told_no_end(void **state)
 {
-	struct bench b = open_switched();
+	struct bench b = bench_open_far();
 	int err = -1;
 	socklen_t len = sizeof(err);
 
 	assert_sends(b.a, b.a_fd, "last");
 	assert_int_equal(conn_shutdown(b.b, b.b_fd, SHUT_RDWR), 0);
-	assert_int_equal(end_of(b.a, b.a_fd), 0);
+	assert_int_equal(bench_end_of(b.a, b.a_fd), 0);
 	assert_int_equal(conn_shutdown(b.a, b.a_fd, SHUT_WR), 0);
-	assert_gets(b.b, b.b_fd, "last");
-	assert_int_equal(end_of(b.b, b.b_fd), 0);
+	bench_gets(b.b, b.b_fd, "last");
+	assert_int_equal(bench_end_of(b.b, b.b_fd), 0);
 	assert_int_equal(getsockopt(b.a_fd, SOL_SOCKET, SO_ERROR, &err, &len), 0);
 	assert_int_equal(err, 0);
 	bench_close_far(&b);
@@ -311,27 +275,27 @@ static void who_wants_nothing_more_is_told_no_end(void **state)
 /* The process ends, and destructors go on. */
 static void nothing_goes_behind_an_end(void **state)
 {
-	struct bench b = open_switched();
+	struct bench b = bench_open_far();
 
 	assert_sends(b.a, b.a_fd, "before");
 	conn_exit_flush(b.a, b.a_fd);
 	assert_int_equal(conn_send(b.a, b.a_fd, "behind", 6, MSG_NOSIGNAL), -EPIPE);
-	assert_gets(b.b, b.b_fd, "before");
+	bench_gets(b.b, b.b_fd, "before");
 	bench_close_a(&b);
-	assert_int_equal(end_of(b.b, b.b_fd), 0);
+	assert_int_equal(bench_end_of(b.b, b.b_fd), 0);
 	bench_close_far(&b);
 }
 
 /* A frame of the peer's about a position that cannot be. */
 static void an_end_too_far_off_is_a_lie(void **state)
 {
-	struct bench b = open_switched();
+	struct bench b = bench_open_far();
 	uint8_t frame[FRAME_SIZE];
 
 	frame_make(frame, FRAME_FIN, b.a->nonce, b.a->peer_nonce, b.b->link.rx.head_pos + FAR_BENCH_RING + 1);
 	assert_int_equal(send(b.a_fd, frame, FRAME_SIZE, 0), FRAME_SIZE);
 	assert_int_equal(shutdown(b.a_fd, SHUT_WR), 0);
-	assert_int_equal(end_of(b.b, b.b_fd), -ECONNRESET);
+	assert_int_equal(bench_end_of(b.b, b.b_fd), -ECONNRESET);
 	assert_int_equal(b.b->reason, REASON_BAD_POSITION);
 	bench_close_far(&b);
 }
@@ -340,7 +304,7 @@ static void an_end_too_far_off_is_a_lie(void **state)
 static void an_end_is_understood_however_it_is_cut(void **state)
 {
 	for (size_t cut = 1; cut < FRAME_SIZE; cut++) {
-		struct bench b = open_switched();
+		struct bench b = bench_open_far();
 		uint8_t frame[2 * FRAME_SIZE];
 
 		frame_make(frame, FRAME_PROBE, b.a->nonce, b.a->peer_nonce, 0);
@@ -350,7 +314,7 @@ static void an_end_is_understood_however_it_is_cut(void **state)
 			assert_nothing(b.b, b.b_fd);
 		assert_int_equal(send(b.a_fd, frame + FRAME_SIZE + cut, FRAME_SIZE - cut, 0), FRAME_SIZE - cut);
 		assert_int_equal(shutdown(b.a_fd, SHUT_WR), 0);
-		assert_int_equal(end_of(b.b, b.b_fd), 0);
+		assert_int_equal(bench_end_of(b.b, b.b_fd), 0);
 		bench_close_far(&b);
 	}
 }
@@ -358,7 +322,7 @@ static void an_end_is_understood_however_it_is_cut(void **state)
 /* It sees the end, and none of the bytes in front of it. */
 static void a_child_without_the_link_resets_nobody(void **state)
 {
-	struct bench b = open_switched();
+	struct bench b = bench_open_far();
 	uint8_t frame[FRAME_SIZE];
 	int status = -1;
 	pid_t pid;
@@ -383,8 +347,8 @@ static void a_child_without_the_link_resets_nobody(void **state)
 	assert_int_equal(status, 0);
 	fake.by_hand = false;
 	fake_settle();
-	assert_gets(b.b, b.b_fd, "on its way");
-	assert_int_equal(end_of(b.b, b.b_fd), 0);
+	bench_gets(b.b, b.b_fd, "on its way");
+	assert_int_equal(bench_end_of(b.b, b.b_fd), 0);
 	bench_close_far(&b);
 }
 
@@ -417,7 +381,7 @@ static void an_end_is_waited_for_without_the_locks(void **state)
 	void (*const ways[])(struct bench *) = { shut_it, exit_it };
 
 	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
-		struct bench b = open_switched();
+		struct bench b = bench_open_far();
 		struct ending e = { &b, ways[i] };
 		pthread_t thread;
 
@@ -428,7 +392,7 @@ static void an_end_is_waited_for_without_the_locks(void **state)
 		assert_int_equal(pthread_create(&thread, NULL, end_it, &e), 0);
 		while (!load_relaxed(&b.a->tx.fin))
 			sched_yield();
-		assert_gets(b.a, b.a_fd, "question");
+		bench_gets(b.a, b.a_fd, "question");
 		assert_int_equal(conn_lock_both(b.a), 0);
 		conn_unlock_both(b.a);
 		assert_int_equal(conn_send(b.a, b.a_fd, "more", 4, MSG_NOSIGNAL), -EPIPE);
@@ -438,9 +402,9 @@ static void an_end_is_waited_for_without_the_locks(void **state)
 		assert_int_equal(pthread_join(thread, NULL), 0);
 		assert_int_equal(load_relaxed(&b.a->tx.fin), TX_FIN_SENT);
 		options.patience_ms = 1000;
-		assert_gets(b.b, b.b_fd, "answer");
+		bench_gets(b.b, b.b_fd, "answer");
 		if (ways[i] == shut_it)
-			assert_int_equal(end_of(b.b, b.b_fd), 0);
+			assert_int_equal(bench_end_of(b.b, b.b_fd), 0);
 		bench_close_far(&b);
 	}
 }
@@ -461,7 +425,7 @@ static void *exit_all(void *arg)
 /* The first one's device answers when the second is waited for, too. */
 static void many_ends_are_waited_for_together(void **state)
 {
-	struct bench first = open_switched(), second = bench_open();
+	struct bench first = bench_open_far(), second = bench_open();
 	struct going_all g = { { first.a, second.a }, { first.a_fd, second.a_fd } };
 	struct verbs_memory of_a, of_b;
 	pthread_t thread;
@@ -480,8 +444,8 @@ static void many_ends_are_waited_for_together(void **state)
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	assert_int_equal(load_relaxed(&first.a->tx.fin), TX_FIN_SENT);
 	assert_int_equal(load_relaxed(&second.a->tx.fin), TX_FIN_SENT);
-	assert_gets(first.b, first.b_fd, "one");
-	assert_gets(second.b, second.b_fd, "two");
+	bench_gets(first.b, first.b_fd, "one");
+	bench_gets(second.b, second.b_fd, "two");
 	bench_close(&second);
 	bench_close_far(&first);
 }
@@ -494,7 +458,7 @@ static void who_has_let_go_is_told_no_end(void **state)
 	fake.hold_acks = true;
 	options.patience_ms = 10;
 	assert_sends(b.a, b.a_fd, "answer");
-	assert_gets(b.b, b.b_fd, "answer");
+	bench_gets(b.b, b.b_fd, "answer");
 	bench_close_b(&b);
 	conn_fin_await(b.a, true);
 	assert_int_equal(conn_lock_tx(b.a), 0);
@@ -519,7 +483,7 @@ static void say_end(struct bench *b, uint64_t pos)
 static void who_waits_for_bytes_before_an_end_sleeps(void **state)
 {
 	for (int shut = 0; shut < 2; shut++) {
-		struct bench b = open_switched();
+		struct bench b = bench_open_far();
 		char byte;
 
 		if (shut)
@@ -539,7 +503,7 @@ static void who_waits_for_bytes_before_an_end_sleeps(void **state)
 static void an_end_before_its_bytes_is_not_told(void **state)
 {
 	const short end = POLLIN | POLLRDHUP, hung = end | POLLHUP;
-	struct bench b = open_switched();
+	struct bench b = bench_open_far();
 
 	fake.by_hand = true;
 	assert_sends(b.a, b.a_fd, "on its way");
@@ -552,8 +516,8 @@ static void an_end_before_its_bytes_is_not_told(void **state)
 	far_pump(b.b, VERBS_EMPTY);
 	assert_int_equal(conn_kernel_events(b.b, POLLIN), POLLIN);
 	assert_int_equal(conn_ready(b.b, b.b_fd, end, end), end);
-	assert_gets(b.b, b.b_fd, "on its way");
-	assert_int_equal(end_of(b.b, b.b_fd), 0);
+	bench_gets(b.b, b.b_fd, "on its way");
+	assert_int_equal(bench_end_of(b.b, b.b_fd), 0);
 	bench_close_far(&b);
 }
 

@@ -267,6 +267,8 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	ENTER;
 
 	*bad = wr;
+	if (fake.posts_left && !--fake.posts_left)
+		fake.removed = true;
 	if (fake.removed)
 		return EIO;
 	for (; wr; wr = wr->next) {
@@ -302,6 +304,8 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 	ENTER;
 
 	*bad = wr;
+	if (fake.posts_left && !--fake.posts_left)
+		fake.removed = true;
 	if (fake.removed)
 		return EIO;
 	for (; wr; wr = wr->next) {

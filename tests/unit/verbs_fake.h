@@ -18,6 +18,7 @@ struct fake {
 	bool no_device;    /* no address has a device */
 	bool no_route;     /* and none leads anywhere */
 	bool removed;      /* the device has gone: posting fails, channels hang up */
+	unsigned posts_left; /* ... with the n-th post from here on; 0: with none */
 	int fail_reg_mr;   /* this errno, from the n-th registration on */
 	unsigned reg_mr_left;
 	unsigned ack_timeout; /* that was asked for: 4.096 us, so many times doubled */
