@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -164,6 +165,14 @@ void verb_exit(struct actor *a, int argc, char **argv)
 void verb__exit(struct actor *a, int argc, char **argv)
 {
 	_exit((int)parse_number(argv[1]));
+}
+
+void verb_abort(struct actor *a, int argc, char **argv)
+{
+	const struct rlimit no_core = { 0, 0 };
+
+	setrlimit(RLIMIT_CORE, &no_core);
+	abort();
 }
 
 void verb_setsid(struct actor *a, int argc, char **argv)
