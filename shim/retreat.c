@@ -199,7 +199,8 @@ static int resend_piece(struct conn *c, int fd)
 	/* What it took before it went is not in the socket; what it takes from a ring that it still has is there for nothing. */
 	if (gone && (int64_t)(tx->head_seen - c->tx.resent_pos) > 0)
 		c->tx.resent_pos = tx->head_seen;
-	if (!gone && tx->head_seen == tx->tail_pos && c->tx.resent_pos != tx->tail_pos) {
+	/* Between hosts no word says so any more: what was said is sent. */
+	if (!gone && !conn_is_far(c) && tx->head_seen == tx->tail_pos && c->tx.resent_pos != tx->tail_pos) {
 		peer_publish_u32(&ctl->tx_state.left, LEFT_CUT);
 		/* It waits for what is not sent again, or for this word. */
 		ring_tx_raise_attention(tx, WAKE_ATTN_WORDS);

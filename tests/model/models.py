@@ -366,6 +366,7 @@ MODELS = {
             "NOBODY_YIELDS": ([], "who connected does not hear the other one once its own message has arrived"),
             "UNSETTLED": ([], "what came is not looked at once more when nothing can come any longer"),
             "NOT_DISCARDED": ([], "what came twice stays for the successor"),
+            "BELIEVES_CREDIT": ([], "what was said to come twice does not, since the receiver is known to have read it by then"),
         },
     },
     "retreat_ended": {

@@ -3,7 +3,7 @@
  * Both ends of a connection between hosts go at once: RETREAT.md section 9, "Going", 5. Each says GONE, and only one of the two messages may count, whatever has become of
  * the other: both ends have to know which.
  *
- * Stands for: shim/retreat_far_go.c (say, find_place, leave_tx), shim/retreat_go.c (leave_ring_rx), the engine's post_gone() and take_gone().
+ * Stands for: shim/retreat_far_go.c (say, find_place, leave_tx), shim/retreat.c (resend_piece), shim/retreat_go.c (leave_ring_rx), the engine's post_gone() and take_gone().
  *
  * End 0 accepted, end 1 connected. Lane e is sent by end e; its bytes are in the other end's ring when this begins, since who goes waits for that first. A device that has
  * a message says so, behind what it was to send by then; an answer that is under way arrives, and what comes to a queue pair that is down is lost, which its sender hears of.
@@ -104,7 +104,19 @@ over:
 	fi;
 	/* What the other end may not have read, then one byte more: from where this end said, or from where the other one says that it stood */
 	if
-	:: verdict[me] == me -> b = gone_left[me]
+	:: verdict[me] == me ->
+		b = gone_left[me];
+		/* A credit that was under way */
+		if
+		:: credit[me] = head[me]
+		:: skip
+		fi;
+#ifdef MUT_BELIEVES_CREDIT
+		if
+		:: credit[me] == tail[me] -> b = tail[me]
+		:: else
+		fi
+#endif
 	:: else -> b = gone_head[other]
 	fi;
 	do

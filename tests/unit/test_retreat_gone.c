@@ -115,6 +115,49 @@ static void who_forks_goes_on_over_tcp(void **state)
 	}
 }
 
+/* Read by the other end's program while this end says that it goes: from which byte on TCP goes on has been said by then. */
+static struct stream *reads_meanwhile;
+static const struct verbs_table *engine;
+
+static int flush_and_read(struct ring_link *link, int limit_ms)
+{
+	struct stream *s = reads_meanwhile;
+
+	if (limit_ms && s && s->got < s->sent)
+		assert_true(stream_take(s, RING) > 0);
+	return engine->flush(link, limit_ms);
+}
+
+static void what_is_read_while_an_end_goes_is_not_missed(void **state)
+{
+	/* As much as is told of, and a little more or less. */
+	for (int more = -1; more < 2; more++) {
+		struct bench b = open_far();
+		struct stream there = a_to_b(&b), back = b_to_a(&b);
+		ssize_t all = RING * 3 / 4 - (ssize_t)(b.a->link.tx.tail_pos % (RING / 128)) + more;
+		struct verbs_table table = *far_engine;
+
+		assert_int_equal(stream_send(&there, (size_t)all), all);
+		engine = far_engine;
+		table.flush = flush_and_read;
+		reads_meanwhile = &there;
+		far_engine = &table;
+		retreat_far_all_away(&b.a, &b.a_fd, 1);
+		far_engine = engine;
+		assert_true(load_relaxed(&b.a->link_dead));
+		assert_int_equal(there.got, there.sent);
+		for (int n = 0; n < 4; n++) {
+			stream_send(&there, 1000);
+			stream_send(&back, 700);
+			stream_take(&back, 900);
+			stream_take(&there, 300);
+		}
+		stream_end(&there);
+		stream_end(&back);
+		bench_close_far(&b);
+	}
+}
+
 /* A member of the family, which has read some of it by then. */
 static void who_was_forked_hands_on_what_is_left(void **state)
 {
@@ -361,6 +404,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_successor_finds_what_was_not_read),
 		cmocka_unit_test(who_forks_goes_on_over_tcp),
+		cmocka_unit_test(what_is_read_while_an_end_goes_is_not_missed),
 		cmocka_unit_test(who_was_forked_hands_on_what_is_left),
 		cmocka_unit_test(both_may_go),
 		cmocka_unit_test(both_may_go_for_good),
