@@ -208,6 +208,18 @@ void ready_forget(struct conn *c, int fd, bool last)
 	pool_conn_reset(c);
 }
 
+void ready_dissolved(struct conn *c)
+{
+	struct epoll_reg *r;
+
+	while (pool_has_regs(c) && pool_nth_locked(c, 0, &r) > 0) {
+		struct epoll_set *s = r->set;
+
+		reg_outlive(r);
+		set_unlock(s);
+	}
+}
+
 void ready_opened(struct conn *c)
 {
 	pool_conn_reset(c);

@@ -209,10 +209,21 @@ static int ctl_unknown_set(int epfd, int op, int fd, struct conn *c, struct epol
 	return 0;
 }
 
+/* One that has fired, and that the kernel's set does not have. */
+static int ctl_early_fired(int epfd, int op, int fd, struct epoll_event *event)
+{
+	if (op == EPOLL_CTL_ADD && event)
+		return -EEXIST;
+	if (op == EPOLL_CTL_MOD && event && event->events & EPOLLEXCLUSIVE)
+		return -EINVAL;
+	return op == EPOLL_CTL_DEL ? 0 : kernel_ctl(epfd, op == EPOLL_CTL_MOD ? EPOLL_CTL_ADD : op, fd, event);
+}
+
 int epoll_set_ctl_early(int epfd, int op, int fd, struct epoll_event *event)
 {
-	int err = kernel_ctl(epfd, op, fd, event);
 	struct epoll_set *s = fdtab_epoll(epfd);
+	int err = s && unlikely(epoll_early_has_fired(s, fd)) ? ctl_early_fired(epfd, op, fd, event) :
+								 kernel_ctl(epfd, op, fd, event);
 
 	if (err)
 		return err;

@@ -9,6 +9,7 @@
 #include "shim/epoll.h"
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
+#include "ringbuf/sys.h"
 
 #define EARLY_MAX 1024
 
@@ -16,6 +17,7 @@ struct early {
 	struct epoll_set *set;
 	int fd;
 	struct epoll_event event;
+	bool fired;		/* a one-shot that the kernel's set does not have, since it would fire there once more */
 };
 
 static struct {
@@ -43,7 +45,17 @@ static void take_out_locked(uint32_t i)
 	store_relaxed(&early.nr, last);
 }
 
-void epoll_early_note(struct epoll_set *s, int op, int fd, const struct epoll_event *event)
+static uint32_t find_locked(const struct epoll_set *s, int fd)
+{
+	uint32_t i;
+
+	for (i = 0; i < load_relaxed(&early.nr); i++)
+		if (early.list[i].set == s && early.list[i].fd == fd)
+			break;
+	return i;
+}
+
+static void note(struct epoll_set *s, int op, int fd, const struct epoll_event *event, bool fired)
 {
 	uint32_t nr, i;
 
@@ -52,20 +64,41 @@ void epoll_early_note(struct epoll_set *s, int op, int fd, const struct epoll_ev
 		return;
 	}
 	nr = load_relaxed(&early.nr);
-	for (i = 0; i < nr; i++)
-		if (early.list[i].set == s && early.list[i].fd == fd)
-			break;
+	i = find_locked(s, fd);
 	if (op == EPOLL_CTL_DEL) {
 		if (i < nr)
 			take_out_locked(i);
 	} else if (i < nr || nr < EARLY_MAX) {
-		early.list[i] = (struct early){ s, fd, *event };
+		early.list[i] = (struct early){ s, fd, *event, fired };
 		if (i == nr)
 			store_relaxed(&early.nr, nr + 1);
 	} else {
 		store_relaxed(&early.overflown, true);
 	}
 	early_unlock();
+}
+
+void epoll_early_note(struct epoll_set *s, int op, int fd, const struct epoll_event *event)
+{
+	note(s, op, fd, event, false);
+}
+
+void epoll_early_note_fired(struct epoll_set *s, int fd, const struct epoll_event *event)
+{
+	note(s, EPOLL_CTL_ADD, fd, event, true);
+}
+
+bool epoll_early_has_fired(const struct epoll_set *s, int fd)
+{
+	uint32_t i;
+	bool fired;
+
+	if (likely(!load_relaxed(&early.nr)) || !early_lock())
+		return false;
+	i = find_locked(s, fd);
+	fired = i < load_relaxed(&early.nr) && early.list[i].fired;
+	early_unlock();
+	return fired;
 }
 
 /* The next one under this number (s == NULL) or of this set (fd < 0), taken out. */
@@ -85,6 +118,17 @@ static bool take_next(struct epoll_set *s, int fd, struct early *out)
 	return found;
 }
 
+/* With the set locked. One that has fired and cannot be kept from the kernel's set may fire once more. */
+static void bind_one(struct conn *c, struct early *e)
+{
+	struct epoll_reg *r = reg_note(e->set, e->fd, c, &e->event);
+
+	if (unlikely(e->fired) && (!r || reg_adopt_fired(r) < 0)) {
+		(void)sys_call4(SYS_epoll_ctl, e->set->epfd, EPOLL_CTL_ADD, e->fd, &e->event);
+		conn_pin(c, REASON_NO_MEMORY);
+	}
+}
+
 void epoll_early_bind(struct conn *c, int fd)
 {
 	struct early e;
@@ -97,7 +141,7 @@ void epoll_early_bind(struct conn *c, int fd)
 			continue;
 		}
 		if (e.set->live && e.set->nr_numbers)
-			reg_note(e.set, fd, c, &e.event);
+			bind_one(c, &e);
 		set_unlock(e.set);
 	}
 	if (!any && unlikely(load_relaxed(&early.overflown)))

@@ -185,6 +185,19 @@ int reg_adopt_armed(struct epoll_reg *r, const struct epoll_event *event)
 	return err && program_ctl(r->set, EPOLL_CTL_ADD, r->fd, event->events, event->data.u64) == 0 ? 0 : err;
 }
 
+int reg_adopt_fired(struct epoll_reg *r)
+{
+	int err = pool_set_adopted(r->conn, true);
+
+	if (!err)
+		err = reg_add_adopted(r);
+	if (err)
+		return err;
+	r->fired = true;
+	r->edge = false;
+	return 0;
+}
+
 bool reg_has_fired(const struct epoll_reg *r)
 {
 	return !r->set->inherited && epoll_has_fired(r->set->epfd, r->fd);
@@ -266,6 +279,23 @@ bool reg_go_home(struct epoll_reg *r)
 		return false;
 	reg_disown(r);
 	return r->state == REG_PLAIN;
+}
+
+/* The kernel tells a new member at once of what holds, as it tells one that has stayed of a connection's end. */
+void reg_outlive(struct epoll_reg *r)
+{
+	struct epoll_event event = { .events = r->events, .data.u64 = r->data };
+	struct epoll_set *s = r->set;
+	int fd = r->fd;
+	bool lives = fdtab_get(fd) == r->conn && r->state != REG_PARKED, fired = r->state == REG_ADOPTED && r->fired;
+
+	if (lives && r->state == REG_ADOPTED && !fired)
+		program_ctl(s, EPOLL_CTL_ADD, fd, r->events, r->data);
+	reg_remove(r, !s->inherited);
+	if (lives && fired)
+		epoll_early_note_fired(s, fd, &event);
+	else if (lives)
+		epoll_early_note(s, EPOLL_CTL_ADD, fd, &event);
 }
 
 void reg_remove(struct epoll_reg *r, bool in_kernel)

@@ -263,7 +263,11 @@ int reg_adopt(struct epoll_reg *r);
 int reg_adopt_armed(struct epoll_reg *r, const struct epoll_event *event);
 /* Straight into the inner set: the connection is adopted already. 0 or -errno as epoll_ctl. */
 int reg_add_adopted(struct epoll_reg *r);
+/* The same for a one-shot that has fired, and that the kernel's set does not have. */
+int reg_adopt_fired(struct epoll_reg *r);
 void reg_disown(struct epoll_reg *r);
+/* Its connection ends and its socket does not: the kernel's again, and known for the next connection. */
+void reg_outlive(struct epoll_reg *r);
 /* Its link goes, and it stays adopted. */
 void reg_part(struct epoll_reg *r);
 /* It has nothing to tell. What ready_disown() could not reach is the kernel's again then: true. */
@@ -324,6 +328,9 @@ void set_kick(struct epoll_set *s);
 /* ---- epoll_early.c: registrations of sockets that are not connected yet --------------------------------------------- */
 
 void epoll_early_note(struct epoll_set *s, int op, int fd, const struct epoll_event *event);
+/* A one-shot that has fired, and that only we know of: neither set of the kernel has it. */
+void epoll_early_note_fired(struct epoll_set *s, int fd, const struct epoll_event *event);
+bool epoll_early_has_fired(const struct epoll_set *s, int fd);
 void epoll_early_forget_set(struct epoll_set *s);
 const struct lane_lock *epoll_early_fork_prepare(bool regardless);
 void epoll_early_fork_release(bool child);

@@ -175,18 +175,35 @@ void fd_fresh(int fd, enum fd_mark mark)
 	fdtab_mark(fd, mark);
 }
 
+static int next_of(const struct conn *c, int fd)
+{
+	do {
+		fd = fdtab_next_conn((unsigned int)fd + 1);
+	} while (fd >= 0 && fdtab_get(fd) != c);
+	return fd;
+}
+
+/* The sets keep the socket, and what they are to tell of it stands in the list of those that are not connected. */
 void fd_dissolved(int fd)
 {
 	struct conn *c = fdtab_get(fd);
 	bool copied = fdtab_copied(fd);
 
-	for (int other = c ? fdtab_next_conn(0) : -1; other >= 0; other = fdtab_next_conn((unsigned int)other + 1)) {
-		if (other == fd || fdtab_get(other) != c)
+	if (c && conn_hold(c, fd)) {
+		for (int other = next_of(c, -1); other >= 0; other = next_of(c, other))
+			epoll_early_forget(other);
+		ready_dissolved(c);
+		conn_drop(c);
+	}
+	for (int other = c ? next_of(c, -1) : -1; other >= 0; other = next_of(c, other)) {
+		if (other == fd)
 			continue;
-		fd_fresh(other, FD_MARK_COPIED);
+		fd_forget(other);
+		fdtab_mark(other, FD_MARK_COPIED);
 		copied = true;
 	}
-	fd_fresh(fd, copied ? FD_MARK_COPIED : FD_MARK_TCP);
+	fd_forget(fd);
+	fdtab_mark(fd, copied ? FD_MARK_COPIED : FD_MARK_TCP);
 }
 
 struct fd_copy fd_copy_begin(int fd)

@@ -57,6 +57,9 @@ void ready_changed(struct conn *c);
  */
 void ready_forget(struct conn *c, int fd, bool last);
 
+/* The connection is dissolved, and its socket lives on under its numbers, which still name c: the caller holds it. */
+void ready_dissolved(struct conn *c);
+
 /* The record is a new connection's: what a rendezvous that came too late has noted of the former one is forgotten. */
 void ready_opened(struct conn *c);
 
