@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The start. The constructor reads the settings; a process that did not ask for us stays dormant, its calls going
- * straight through. Otherwise it takes the steps of startup.def and opens the guard last, so that no wrapper ever sees
+ * straight through, and so does a second copy of us. Otherwise it takes the steps of startup.def and opens the guard last, so that no wrapper ever sees
  * half of it.
  */
 #include <string.h>
@@ -49,7 +49,7 @@ static int step(int (*function)(void), const char *failure)
 /* glibc hands constructors what it hands main; others do not. */
 __attribute__((constructor)) static void start(int argc, char *argv[], char *envp[])
 {
-	if (!gnu_get_libc_version)
+	if (!gnu_get_libc_version || !real_is_first())
 		return;
 	options_read(envp);
 	if (!options.enabled)
@@ -62,5 +62,7 @@ __attribute__((constructor)) static void start(int argc, char *argv[], char *env
 		return;
 #include "startup.def"
 #undef STEP
+	if (real_has_second())
+		log_info("another build of the shim is loaded behind this one, and stays dormant");
 	guard_open();
 }

@@ -140,6 +140,23 @@ static void find_object_dir(void)
 	object_dir[len + rest] = '\0';
 }
 
+EXPORT void ringway_shim(void);
+void ringway_shim(void)
+{
+}
+
+bool real_is_first(void)
+{
+	void *first = dlsym(RTLD_DEFAULT, "ringway_shim");
+
+	return !first || first == (void *)ringway_shim;
+}
+
+bool real_has_second(void)
+{
+	return dlsym(RTLD_NEXT, "ringway_shim");
+}
+
 void *real_open_beside(const char *name, const char *needs, const char *symbol, bool *alone)
 {
 	char path[sizeof(object_dir) + 64];

@@ -41,6 +41,13 @@
 #undef CALL_VA
 #undef EXPORT_ONLY
 
+/*
+ * Of two builds that are preloaded together (LD_PRELOAD keeps what is there) one has to stay dormant, since each would take the other's frames for bytes. It is the
+ * one behind: what is here but never calls the next object (vfork, exec) would go past it. Whoever's constructor runs first, both find the same.
+ */
+bool real_is_first(void);
+bool real_has_second(void);
+
 /* Looks every name up, so that no later call has to. Called once by init.c; may allocate. */
 void real_resolve_all(void);
 

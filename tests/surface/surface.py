@@ -8,6 +8,7 @@ enabled run; one whose program cannot do the same without a ring has nothing but
 """
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,11 +34,13 @@ def run(argv, env, **kwargs):
 
 
 class Case:
-    def __init__(self, argv, options=None, check=None, env=None, compare=True, status=0, beside=None, root=""):
+    def __init__(self, argv, options=None, check=None, env=None, compare=True, status=0, beside=None, root="",
+                 copy=""):
         self.argv, self.options, self.check, self.env = argv, options or {}, check, env or {}
         self.compare, self.status = compare, status
         self.beside = beside    # an object preloaded after the shim in the enabled run
         self.root = root    # what only root may do of it
+        self.copy = copy    # where another build of the shim stands in the enabled run: before this one, or behind it
 
 
 class Failure(Exception):
@@ -90,6 +93,12 @@ def on_ring(summary, work, result):
     expect("switched", summary[0]["switched"], {"shm": 2, "verbs": 0})
     if summary[0]["ring_tx_bytes"] == 0:
         raise Failure("no byte went through a ring")
+
+
+def on_ring_and_said_once(summary, work, result):
+    on_ring(summary, work, result)
+    expect("log", [line.split("] ", 1)[1] for line in (work / "log").read_text().splitlines() if "another build" in line],
+           ["info: another build of the shim is loaded behind this one, and stays dormant"])
 
 
 def ring_used(summary, work, result):
@@ -374,6 +383,10 @@ def cases(probes, work):
         "summary-none": Case(probe("summary", "none"), check=no_line),
         "summary-no-file-size": Case(probe("summary", "no-file-size"), check=no_line),
         "summary-on-ring": Case(probe("summary", "exit"), at_once, on_ring),
+        "summary-two-shims-on-ring": Case(probe("summary", "exit"), at_once | {"log": "info"}, on_ring_and_said_once, copy="behind"),
+        "summary-two-shims-before-on-ring": Case(probe("summary", "exit"), at_once | {"log": "info"}, on_ring_and_said_once, copy="before"),
+        "race-two-shims-on-ring": Case(probe("race"), at_once, check=ring_used, copy="behind"),
+        "race-two-shims-before-on-ring": Case(probe("race"), at_once, check=ring_used, copy="before"),
         "summary-titled": Case(probe("summary", "exit", "titled"), check=one_line),
         "summary-fork": Case(probe("summary", "fork"), check=child_told_by_holder),
         "summary-serving-child": Case(probe("summary", "serving-child"), check=child_told_by_itself),
@@ -455,6 +468,10 @@ def main():
         enabled = preload_env(shim, **options, **({"transports": "verbs"} if far else {})) | far | case.env
         if case.beside:
             enabled["LD_PRELOAD"] += f":{case.beside}"
+        if case.copy:
+            other = shutil.copy(shim, work / "libringway.so")
+            both = f"{other}:{shim}" if case.copy == "before" else f"{shim}:{other}"
+            enabled["LD_PRELOAD"] = enabled["LD_PRELOAD"].replace(str(shim), both)
         try:
             if case.compare:
                 plain = run(case.argv, clean_env())
