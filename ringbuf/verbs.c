@@ -119,6 +119,25 @@ static void settle(struct verbs_link *v)
 	verbs_release(v);
 }
 
+/* The device has its own timer for what nobody acknowledges, but is not to be trusted with it alone. */
+static bool is_silent(struct verbs_link *v)
+{
+	uint64_t cqes = load_relaxed(&v->counts.cqes);
+	int64_t now;
+
+	/* What has no completion to come is no sign. */
+	if (v->wrs == v->wrs_done || v->probe_due) {
+		v->silent_since = 0;
+		return false;
+	}
+	now = clock_ns();
+	if (v->silent_since && v->silent_cqes == cqes)
+		return now - v->silent_since > v->patience_ms * INT64_C(1250000);
+	v->silent_since = now;
+	v->silent_cqes = cqes;
+	return false;
+}
+
 /*
  * The tail is shown before the queue is polled, with a full fence between: either the peer's REOPEN is seen here, or its READ, which comes
  * after that, sees the tail.
@@ -160,6 +179,8 @@ static void work(struct verbs_link *v, unsigned asked)
 	if (asked & VERBS_GOING)
 		v->going = true;
 	verbs_post(v, asked, wants_fetch(v, asked));
+	if (asked & VERBS_PROBE && is_silent(v))
+		verbs_die(v, -EIO);
 	if (load_relaxed(&v->dead))
 		settle(v);
 }

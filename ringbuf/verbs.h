@@ -46,7 +46,8 @@ enum verbs_why {
 	VERBS_ARM = 4,     /* about to sleep: whatever comes from now on makes the wait fd readable; the gate holds nothing back */
 	VERBS_RUNG = 8,    /* the wait fd was readable */
 	VERBS_LEAVE = 16,  /* about to leave for long: nothing at all is held back */
-	VERBS_PROBE = 32,  /* ask the peer's device for a sign of life: the link is dead soon, or it is not */
+	/* Ask the peer's device for a sign of life: the link is dead soon, or it is not. Asked now and then, if the device itself does not say. */
+	VERBS_PROBE = 32,
 	VERBS_GOING = 64,  /* nothing will be read any more: from now on the peer is granted no room, as a close grants none */
 };
 

@@ -296,6 +296,7 @@ static void prepare_param(const struct verbs_attempt *a, struct rdma_conn_param 
 	};
 	/* An old kernel does not know it, and its default takes longer to find a dead path. */
 	rdma_set_option(a->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout));
+	a->v->patience_ms = a->patience_ms;
 }
 
 static enum verbs_error ask(struct verbs_attempt *a, const void *msg, size_t len)

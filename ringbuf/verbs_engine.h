@@ -109,6 +109,9 @@ struct verbs_link {
 	bool told_gone;        /* the last message: nothing is said behind it */
 	bool heard_gone;       /* the peer's device has it, whatever has become of the link since */
 	bool going;            /* no room is granted any more */
+	unsigned patience_ms;  /* with a device that says nothing */
+	int64_t silent_since;  /* requests were under way when it was asked, and nothing has completed since; 0: it was not asked */
+	uint64_t silent_cqes;  /* ... since so many completions */
 
 	/* receiving */
 	uint64_t announced_pos, fetched_pos;

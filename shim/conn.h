@@ -75,6 +75,8 @@ struct lane_tx {
 	_Atomic uint8_t probes;	/* sent while room was waited for: the next is twice as far off */
 	uint16_t sends_since_look;	/* after the peer's end: sends since the kernel's socket was asked about its health */
 	_Atomic int64_t probe_at;	/* when the next is due, see conn_probe.h; 0: nobody waits */
+	_Atomic int64_t ask_at;		/* ... when a far peer's device is asked for a sign of life */
+	uint64_t ask_tick;		/* ... and when that was looked at, by the processor's counter */
 	_Atomic int64_t stalled_at;	/* since when the peer has taken nothing of a full ring; 0: not known, or not so */
 	_Atomic uint64_t stalled_pos;	/* up to where it had taken by then */
 	uint64_t left_pos;	/* once the lane has left the ring: the first byte of it for TCP */

@@ -73,6 +73,7 @@ static ssize_t into_ring_locked(struct conn *c, int fd, int in_fd, off_t pos, si
 	if (room == 0) {
 		conn_note_full(c);
 		conn_note_stall(c);
+		conn_ask_far(c);
 		return -EAGAIN;
 	}
 	len = len < (size_t)room ? len : (size_t)room;

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include "ringbuf/sys.h"
+#include "shim/clock.h"
 #include "shim/conn.h"
 #include "shim/conn_far.h"
 #include "shim/conn_lock.h"
@@ -16,6 +17,10 @@
 
 #define FIRST_NS INT64_C(200000000)
 #define DOUBLINGS_MAX 8
+/* Who waits for room of a far peer asks its device for a sign of life so often: where nothing is under way a dead path shows to who asks only. */
+#define ASKS_NS INT64_C(500000000)
+/* Who finds no room again and again looks at the clock no more often than each so many ticks of the processor's counter: some ten milliseconds. */
+#define ASK_TICKS ((uint64_t)CLOCK_COUNTER_BRIEF << 10)
 /* A probe that is due was kept from going out by who has the lane. */
 #define AGAIN_NS INT64_C(1000000)
 
@@ -112,17 +117,56 @@ static void set_next(struct conn *c, int64_t now)
 	store_relaxed(&c->tx.probe_at, now + (FIRST_NS << load_relaxed(&c->tx.probes)));
 }
 
+/* Of a link that lives, and is this process's. */
+static bool may_ask(const struct conn *c)
+{
+	return !conn_far_is_dead(c) && conn_far_fd(c) >= 0;
+}
+
+/* How long until the peer's device is to be asked. */
+static int64_t until_asked(struct conn *c, int64_t now)
+{
+	if (!load_relaxed(&c->tx.ask_at))
+		store_relaxed(&c->tx.ask_at, now + ASKS_NS);
+	return load_relaxed(&c->tx.ask_at) - now;
+}
+
+static void ask_if_due(struct conn *c, int64_t now)
+{
+	if (!may_ask(c) || until_asked(c, now) > 0)
+		return;
+	store_relaxed(&c->tx.ask_at, now + ASKS_NS);
+	conn_pump(c, VERBS_PROBE);
+}
+
+void conn_ask_far(struct conn *c)
+{
+	uint64_t tick;
+
+	if (!conn_is_far(c))
+		return;
+	tick = clock_counter();
+	if (likely(tick && (!c->tx.ask_tick || tick - c->tx.ask_tick < ASK_TICKS))) {
+		c->tx.ask_tick = c->tx.ask_tick ? c->tx.ask_tick : tick;
+		return;
+	}
+	c->tx.ask_tick = tick;
+	ask_if_due(c, now_ns());
+}
+
 /* Room means that the peer lives: the next wait begins with the shortest distance. */
 int64_t conn_probe_wait(struct conn *c)
 {
-	bool probes = load_relaxed(&c->tx.peer_ended), limited = load_relaxed(&c->user_timeout_ns);
+	bool probes = load_relaxed(&c->tx.peer_ended), limited = load_relaxed(&c->user_timeout_ns), asks = conn_is_far(c);
 	int64_t now, wait_ns = INT64_MAX, left_ns;
 
-	if ((!probes && !limited) || !is_full(c)) {
+	if ((!probes && !limited && !asks) || !is_full(c) || (!probes && !limited && !may_ask(c))) {
 		if (unlikely(load_relaxed(&c->tx.probe_at))) {
 			store_relaxed(&c->tx.probe_at, 0);
 			store_relaxed(&c->tx.probes, 0);
 		}
+		if (unlikely(load_relaxed(&c->tx.ask_at)))
+			store_relaxed(&c->tx.ask_at, 0);
 		if (unlikely(load_relaxed(&c->tx.stalled_at)))
 			store_relaxed(&c->tx.stalled_at, 0);
 		return PROBE_NOT_NEEDED;
@@ -133,6 +177,8 @@ int64_t conn_probe_wait(struct conn *c)
 	if (probes)
 		wait_ns = load_relaxed(&c->tx.probe_at) - now;
 	if (limited && (left_ns = patience(c, now)) < wait_ns)
+		wait_ns = left_ns;
+	if (asks && may_ask(c) && (left_ns = until_asked(c, now)) < wait_ns)
 		wait_ns = left_ns;
 	return wait_ns > AGAIN_NS ? wait_ns : AGAIN_NS;
 }
@@ -173,9 +219,13 @@ void conn_probe_if_due(struct conn *c, int fd)
 	int64_t now;
 	ssize_t n = 0;
 
-	if (conn_probe_wait(c) != AGAIN_NS || !conn_trylock_tx(c))
+	if (conn_probe_wait(c) != AGAIN_NS)
 		return;
 	now = now_ns();
+	if (conn_is_far(c))
+		ask_if_due(c, now);
+	if (!conn_trylock_tx(c))
+		return;
 	/* Not another's socket: who closes takes the lock after the number was forgotten. */
 	if (!conn_call_has(c, fd)) {
 		lane_unlock(&c->tx.lock);

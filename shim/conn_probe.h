@@ -5,7 +5,8 @@
 /*
  * Probes: bytes for a socket of the peer that may not exist any more, so that the kernel finds out (PROTOCOL.md section 6).
  * Who waits for room behind the peer's end of its own stream hears of nothing else by itself: a peer that reads slowly and one
- * that was killed are both silent. And the end of TCP_USER_TIMEOUT, which comes at the same places: the kernel does not know that bytes wait.
+ * that was killed are both silent. And the end of TCP_USER_TIMEOUT, which comes at the same places: the kernel does not know that bytes wait. And the
+ * question whether a far peer's device is there (RETREAT.md section 9).
  */
 
 #include <stdbool.h>
@@ -23,7 +24,7 @@
 ssize_t conn_write_probe(struct conn *c, int fd);
 
 /*
- * How long, in nanoseconds, a wait for room may sleep before a probe is due or the connection is given up, or PROBE_NOT_NEEDED. Due times belong to the connection, not to
+ * How long, in nanoseconds, a wait for room may sleep before a probe or a question is due or the connection is given up, or PROBE_NOT_NEEDED. Due times belong to the connection, not to
  * the wait: a loop of short waits comes to them, too. Under conn_hold(), like the next.
  */
 int64_t conn_probe_wait(struct conn *c);
@@ -50,7 +51,10 @@ static inline bool conn_is_stalled(const struct conn *c)
 	return unlikely(load_relaxed(&((struct conn *)c)->tx.stalled_at) != 0);
 }
 
-/* Writes the probe, or gives the connection up, if its time has come and nobody has the lane. Never blocks. */
+/* A send has found no room, tx lock held, and does not wait: a program that does nothing but to come back asks here. */
+void conn_ask_far(struct conn *c);
+
+/* Writes the probe, asks a far peer's device, or gives the connection up, if its time has come and nobody has the lane. Never blocks. */
 void conn_probe_if_due(struct conn *c, int fd);
 
 #endif

@@ -226,7 +226,10 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 		}
 		return -ECONNRESET;
 	}
-	return n ? n : -EAGAIN;
+	if (n)
+		return n;
+	conn_ask_far(c);
+	return -EAGAIN;
 }
 
 static ssize_t step(struct conn *c, int fd, const struct iov_walk *w, int flags, const struct msghdr *m, bool patient)

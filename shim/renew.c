@@ -164,6 +164,7 @@ static void forget_lanes(struct conn *c)
 	store_relaxed(&tx->alert, 0);
 	store_relaxed(&tx->probe_due, 0);
 	store_relaxed(&tx->probe_at, 0);
+	store_relaxed(&tx->ask_at, 0);
 	store_relaxed(&tx->probes, 0);
 	store_relaxed(&tx->stalled_at, 0);
 	store_relaxed(&tx->room_seq, load_relaxed(&tx->full_seq));

@@ -38,8 +38,6 @@
 #define TAKEN_PAUSES 32
 #define TAKEN_LOOKS 128
 #define TAKEN_IDLE 16
-/* Who waits for room of a far peer asks its device for a sign of life so often. */
-#define FAR_ASKS_NS INT64_C(1000000000)
 
 int64_t wait_deadline(int64_t timeout_ns)
 {
@@ -137,9 +135,6 @@ static short kernel_events(struct conn *c, enum wait_for what, int64_t *limit_ns
 	*limit_ns = conn_probe_wait(c);
 	if (*limit_ns == PROBE_NOT_NEEDED)
 		*limit_ns = WAIT_FOREVER;
-	/* Where nothing is under way a dead path shows to who asks only. */
-	if (conn_is_far(c) && *limit_ns > FAR_ASKS_NS)
-		*limit_ns = FAR_ASKS_NS;
 	return (load_relaxed(&c->tx.peer_ended) ? 0 : POLLRDHUP) | frames;
 }
 
@@ -230,8 +225,6 @@ static int sleep_on(struct sleeper *s, int fd, enum wait_for what, int64_t deadl
 			return -EAGAIN;
 		if (what == WAIT_TX || conn_is_stalled(c))
 			conn_probe_if_due(c, fd);
-		if (what == WAIT_TX)
-			conn_pump(c, VERBS_PROBE);
 		/* What a dead link means is due to be said, and the lane that is waited for may not be the one that it is said on. */
 		if (unlikely(conn_far_patience(c) == 0))
 			conn_frames_try(c, fd);

@@ -291,6 +291,13 @@ def cases(probes, work):
     for who in ("ringway", "plain"):
         heirs[f"heir-passed-{who}"] = Case(probe("heir", "passed-" + who), at_once, ring_used)
         heirs[f"heir-passed-{who}-connector"] = Case(probe("heir", "passed-" + who, "connector"), at_once, ring_used)
+    # What the devices do; "silent" ones never give up by themselves.
+    control = work / "control"
+    control.write_bytes(b"u")
+    paths = {f"path-{how}{silent and '-silent'}":
+             Case(probe("path", how, str(control)), at_once | {"ring": 65536}, ring_used_and_said("all came, the other end 0\n"), compare=False,
+                  env={"VERBS_DOUBLE": f"control={control}" + silent})
+             for how in ("send", "select", "poll", "epoll", "edge", "again") for silent in ("", ",timeout-ms=1000000")}
     table = {
         "closed-numbers": Case(probe("fds", "closed")),
         "close-everything": Case(probe("fds", "everything"), status=7),
@@ -448,7 +455,7 @@ def cases(probes, work):
     for how in ("unshare", "syscall", "close-range", "files", "memory"):
         table[f"tables-{how}-on-ring"] = Case(probe("tables", how), at_once, ring_used)
     table["program-python-hands-on"] = Case(["/usr/bin/python3", "-c", PYTHON_HANDS_ON, PYTHON_HEIR], at_once, ring_used)
-    return table | heirs
+    return table | heirs | paths
 
 
 def main():

@@ -309,6 +309,39 @@ static void flush_waits_for_the_last_acknowledgement(void **state)
 }
 
 /* Its device answers every probe. */
+/* It neither acknowledges nor gives up, as one that has lost its own timer. */
+static void a_device_that_says_nothing_is_given_up(void **state)
+{
+	struct far_pair *p = far_open(FAR_RING_BYTES);
+	int r = 0;
+
+	engine_of(&p->a)->patience_ms = 10;
+	fake.by_hand = true;
+	assert_int_equal(far_put(&p->a, 100), 100);
+	while (!r)
+		r = verbs->pump(&p->a, VERBS_PROBE);
+	assert_int_equal(r, -EIO);
+	far_close(p);
+}
+
+/* Whatever time has passed between two questions, and though nothing is acknowledged that nobody has asked for. */
+static void one_that_answers_is_not(void **state)
+{
+	struct far_pair *p = far_open(FAR_RING_BYTES);
+
+	engine_of(&p->a)->patience_ms = 0;
+	for (int i = 0; i < 30; i++) {
+		assert_int_equal(verbs->pump(&p->a, VERBS_PROBE), 0);
+		fake.by_hand = true;
+		assert_int_equal(far_put(&p->a, 100), 100);
+		assert_int_equal(verbs->pump(&p->a, VERBS_PROBE), 0);
+		fake.by_hand = false;
+		fake_settle();
+		assert_int_equal(far_take(&p->b, 100), 100);
+	}
+	far_close(p);
+}
+
 static void flush_ends_though_the_receiver_takes_no_more(void **state)
 {
 	struct far_pair *p = far_open(1 << 24);
@@ -425,6 +458,8 @@ int main(void)
 		cmocka_unit_test_setup(whoever_pumps_wakes_the_other_sleepers, fresh),
 		cmocka_unit_test_setup(words_travel, fresh),
 		cmocka_unit_test_setup(flush_waits_for_the_last_acknowledgement, fresh),
+		cmocka_unit_test_setup(a_device_that_says_nothing_is_given_up, fresh),
+		cmocka_unit_test_setup(one_that_answers_is_not, fresh),
 		cmocka_unit_test_setup(flush_ends_though_the_receiver_takes_no_more, fresh),
 		cmocka_unit_test_setup(a_stop_takes_stock_of_what_had_come, fresh),
 		cmocka_unit_test_setup(a_child_has_no_engine_and_reads_what_came, fresh),
