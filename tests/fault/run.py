@@ -13,6 +13,7 @@ import os
 import pathlib
 import resource
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,13 +32,14 @@ class Case:
     """`victim` is the role that is looked at; the other end is a talk under the preload, or hostile."""
 
     def __init__(self, name, victim, *, deny=None, hostile=None, limits=None, outcome=OK, other=OK, reasons=(), switched=None,
-                 asleep=False, hosts="44", extra=(), other_extra=(), strangers=None, device=None, other_device=""):
+                 asleep=False, hosts="44", extra=(), other_extra=(), strangers=None, device=None, other_device="", without=""):
         self.name, self.victim, self.deny, self.hostile, self.limits = f"{name}-{victim}", victim, deny, hostile, limits
         self.outcome, self.other, self.reasons, self.switched = outcome, other, set(reasons), switched
         self.hosts = dict(zip(("accept", "connect"), hosts))
         self.extra, self.other_extra = list(extra), list(other_extra)
         self.strangers = strangers  # how many come before the true peer; 0: without end, from before it to the end of the talk
         self.device, self.other_device = device, other_device  # of the double of verbs; None: not as between hosts
+        self.without = without  # what the victim has not got of what verbs need: "libraries", or the "engine"
         self.asleep = asleep  # the preload does not wake up at all, and so has nothing to say
 
 
@@ -180,9 +182,27 @@ def verbs():
                 yield Case(f"verbs-{what}-{nth}", role, device=f"{what}={nth},timeout-ms=10", outcome=OK, other=OK)
 
 
+def verbs_lies():
+    """Peers whose devices say something wrong in the rendezvous, or nothing, or take back what they have said; and ends that lack what verbs need."""
+    refused = ("bad-hello", "peer-refused", "peer-silent", "count-mismatch")
+    rows = [(f"spoil={at}", refused, 0) for at in (0, 4, 7, 8, 15, 23, 36, 39, 45, 48, 50, 52, 55)]
+    rows += [(f"cut={length}", refused, 0) for length in (0, 1, 24, 40)]
+    # Another size of ring than it makes; and one that it has not, or has no more: found out by the first bytes that go there.
+    rows += [(f"spoil={at}", (), None) for at in (6, 31, 32, 35)]
+    rows += [(f"forget-at={nth}", (), None) for nth in LOSSES]
+    rows += [("cm-delay-ms=1000000", ("peer-silent",), 0)]
+    for other, reasons, switched in rows:
+        for role in ("connect", "accept"):
+            yield Case("verbs-peer-" + other.replace("=", "-"), role, device="", other_device=other, reasons=reasons, switched=switched)
+    for role in ("connect", "accept"):
+        for what in ("libraries", "engine"):
+            yield Case(f"verbs-without-{what}", role, device="", without=what, reasons=("no-rdma-core",), switched=0)
+    yield Case("verbs-without-route", "accept", device="no-route", reasons=("no-route",), switched=0)
+
+
 LOSSES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 20, 35, 50, 65, 75, 85, 100, 120, 140, 160, 180, 200)
 
-GROUPS = {"verbs": verbs, "deny": denied, "limits": limited, "hostile": hostile, "killed": killed, "families": families, "one-way": one_way,
+GROUPS = {"verbs": verbs, "verbs-lies": verbs_lies, "deny": denied, "limits": limited, "hostile": hostile, "killed": killed, "families": families, "one-way": one_way,
           "strangers": strangers}
 
 
@@ -252,19 +272,32 @@ def still_open(pid, summary, removed):
     return [n for n in names if not n.startswith(("/memfd:ringway-stats", "/memfd:verbs-double")) and n != str(summary)]
 
 
+def lacking(args, case, work):
+    """The preload, and where libraries are looked for."""
+    place = work / case.without
+    place.mkdir(exist_ok=True)
+    if case.without == "engine":
+        shutil.copy(args.shim, place)
+        return place / args.shim.name, args.verbs
+    for name in ("libibverbs.so.1", "librdmacm.so.1"):
+        (place / name).write_bytes(b"no library")
+    return args.shim, place
+
+
 def argv_of(args, case, role, rest, summary):
     talk, victim = str(args.bin / "talk"), role == case.victim
+    shim, verbs_libraries = lacking(args, case, summary.parent) if victim and case.without else (args.shim, args.verbs)
     rest = [case.hosts[role], *rest]
     if not victim and case.hostile:
         return [str(args.bin / "hostile"), case.hostile, role, *rest]
     asan = os.environ.get("TESTS_ASAN", "")
-    argv = ["/usr/bin/env", f"LD_PRELOAD={asan} {args.shim}", "RINGWAY=1", "RINGWAY_AFTER=0", "RINGWAY_LOG=warn"]
+    argv = ["/usr/bin/env", f"LD_PRELOAD={asan} {shim}", "RINGWAY=1", "RINGWAY_AFTER=0", "RINGWAY_LOG=warn"]
     if args.verbose:
         argv[-1] = "RINGWAY_LOG=debug"
     if victim:
         argv.append(f"RINGWAY_SUMMARY={summary}")
     if case.device is not None:
-        argv += ["RINGWAY_TRANSPORTS=verbs", "RINGWAY_PATIENCE=300", f"LD_LIBRARY_PATH={args.verbs}",
+        argv += ["RINGWAY_TRANSPORTS=verbs", "RINGWAY_PATIENCE=300", f"LD_LIBRARY_PATH={verbs_libraries}",
                  f"VERBS_DOUBLE={case.device if victim else case.other_device}"]
     argv += [talk, role, *rest, *(case.extra if victim else case.other_extra)]
     return [str(args.bin / "deny"), case.deny, *argv] if victim and case.deny else argv

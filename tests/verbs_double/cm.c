@@ -214,9 +214,24 @@ int rdma_resolve_route(struct rdma_cm_id *ibid, int timeout_ms)
 
 	if (id->state != ID_RESOLVED)
 		return answer_errno(-EINVAL);
+	if (settings.no_route) {
+		cm_push(id, RDMA_CM_EVENT_ROUTE_ERROR, -EINVAL);
+		return 0;
+	}
 	id->state = ID_ROUTED;
 	cm_push(id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
 	return 0;
+}
+
+/* What a peer says that is not ours. */
+static void spoil(struct wire *w)
+{
+	if (settings.spoil < w->length)
+		w->data[settings.spoil] ^= 1;
+	if (settings.cut < w->length) {
+		memset(w->data + settings.cut, 0, w->length - settings.cut);
+		w->length = (uint8_t)settings.cut;
+	}
 }
 
 /* 0, or -EINVAL where the private data is more than a message of this kind has room for. */
@@ -240,6 +255,8 @@ static int prepare(struct cm_id *id, struct wire *w, enum wire_kind kind, const 
 	w->initiator_depth = param->initiator_depth;
 	w->retries = param->retry_count & 7;
 	w->rnr_retries = param->rnr_retry_count & 7;
+	if (kind != WIRE_REFUSAL)
+		spoil(w);
 	return 0;
 }
 

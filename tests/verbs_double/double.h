@@ -161,12 +161,13 @@ struct double_pd {
 
 /* settings.c: VERBS_DOUBLE in the environment, and the file that it may name. */
 struct double_settings {
-	bool no_device, iwarp;
+	bool no_device, no_route, iwarp;
 	char only[256];            /* addresses that have a device, separated by '+'; empty: every local one */
 	char room[ROOM_MAX];       /* the directory of its sockets; empty: they have abstract names */
 	uint64_t memlock;          /* bytes that can be registered at a time */
 	uint32_t max_qps, max_inline;
-	uint64_t fail_post, remove_at, lose_at; /* the n-th call of ibv_post_send in this process; 0: none */
+	uint64_t fail_post, remove_at, lose_at, forget_at; /* the n-th call of ibv_post_send in this process; 0: none */
+	uint64_t spoil, cut;       /* of the private data of our requests and answers: the byte that is wrong, how many are sent; UINT64_MAX: none, all */
 	uint64_t late;             /* looks at a queue before a completion of the send queue is seen there */
 	uint64_t timeout_ms;       /* instead of what the connection asks for; 0: none */
 	uint64_t cm_delay_ms;      /* before an event of a connection is told */
@@ -187,6 +188,9 @@ extern void (*device_has_gone)(void);
 int control_watch(void);
 /* Misuse that a real device answers with undefined behaviour or a hang: said on standard error, and counted. */
 void misuse(const char *what);
+
+/* verbs.c: from now on nobody else reaches what is registered here. */
+void mrs_forget(void);
 
 /* adapter.c */
 extern struct adapter *own;

@@ -168,6 +168,8 @@ int qp_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr
 	int r = 0;
 
 	*bad = wr;
+	if (nth == settings.forget_at)
+		mrs_forget();
 	if (nth == settings.remove_at)
 		device_remove();
 	if (nth == settings.fail_post)

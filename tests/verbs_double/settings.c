@@ -64,6 +64,9 @@ static void read_word(const char *word, size_t len)
 		{ "fail-post=", &settings.fail_post },
 		{ "remove-at=", &settings.remove_at },
 		{ "lose-at=", &settings.lose_at },
+		{ "forget-at=", &settings.forget_at },
+		{ "spoil=", &settings.spoil },
+		{ "cut=", &settings.cut },
 		{ "timeout-ms=", &settings.timeout_ms },
 		{ "late=", &settings.late },
 		{ "cm-delay-ms=", &settings.cm_delay_ms },
@@ -76,6 +79,8 @@ static void read_word(const char *word, size_t len)
 	text[len] = '\0';
 	if (!strcmp(text, "no-device")) {
 		settings.no_device = true;
+	} else if (!strcmp(text, "no-route")) {
+		settings.no_route = true;
 	} else if (!strcmp(text, "iwarp")) {
 		settings.iwarp = true;
 	} else if (!strncmp(text, "only=", 5)) {
@@ -108,6 +113,8 @@ void settings_read(void)
 
 	memset(&settings, 0, sizeof(settings));
 	settings.memlock = UINT64_MAX;
+	settings.spoil = UINT64_MAX;
+	settings.cut = UINT64_MAX;
 	settings.max_qps = QPS_MAX;
 	settings.max_inline = INLINE_MAX;
 	store_relaxed(&removed_here, 0);

@@ -154,6 +154,12 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 	return 0;
 }
 
+void mrs_forget(void)
+{
+	for (int i = 0; i < MRS_MAX; i++)
+		own->mrs[i].access &= (uint32_t)~(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+}
+
 bool mr_allows(struct adapter *a, uint32_t key, uint32_t pd, uint64_t addr, uint64_t length, int access)
 {
 	const struct shared_mr *m = &a->mrs[key % MRS_MAX];
