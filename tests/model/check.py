@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Searches the Promela models exhaustively: as they are (must hold) and with one deliberate breakage each (must fail).
+"""Searches the Promela models exhaustively: as they are (must hold), with one deliberate breakage each (must fail), and some for runs without end.
 
     check.py [MODEL[:SEARCH]]...     all models without an argument; SEARCH is a scene, or a mutation without MUT_
     check.py --trail MODEL:SEARCH    prints the counter-example of a search that fails
@@ -42,26 +42,29 @@ def run(argv, cwd, seconds):
 
 
 class Search:
-    def __init__(self, model, name, flags, holds, why):
-        self.model, self.name, self.flags, self.holds, self.why = model, name, flags, holds, why
+    def __init__(self, model, name, flags, holds, why, cycles=False):
+        self.model, self.name, self.flags, self.holds, self.why, self.cycles = model, name, flags, holds, why, cycles
         self.verdict, self.states, self.seconds, self.said = "", 0, 0.0, ""
 
     def build(self, cwd):
         made = run(["spin", "-a", *self.flags, os.path.join(HERE, self.model + ".pml")], cwd, 60)
         if made.returncode or not os.path.exists(os.path.join(cwd, "pan.c")) or "rror:" in made.stdout:
             raise RuntimeError("spin: " + made.stdout.strip())
-        # -DSAFETY: no acceptance cycles; a lost wake-up shows as a process that sleeps where nothing is left to happen
-        made = run([*CC, "-O1" if self.holds else "-O0", "-w", "-DSAFETY", f"-DMEMLIM={MEMORY_MB - 200}", "-o", "pan", "pan.c"], cwd, 120)
+        # A lost wake-up shows as a process that sleeps where nothing is left to happen, an end that never comes as a cycle in which every process gets its turn.
+        kind = ["-DNP", "-DNFAIR=3"] if self.cycles else ["-DSAFETY"]
+        made = run([*CC, "-O1" if self.holds else "-O0", "-w", *kind, f"-DMEMLIM={MEMORY_MB - 200}", "-o", "pan", "pan.c"], cwd, 120)
         if made.returncode:
             raise RuntimeError("cc: " + made.stdout.strip())
+
+    def verify(self, cwd):
+        return run(["./pan", *(["-l", "-f"] if self.cycles else []), "-m200000", "-w22"], cwd, SEARCH_SECONDS).stdout
 
     def search(self):
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="ringway-model-") as cwd:
             try:
                 self.build(cwd)
-                out = run(["./pan", "-m200000", "-w22"], cwd, SEARCH_SECONDS).stdout
-                self.judge(out)
+                self.judge(self.verify(cwd))
             except subprocess.TimeoutExpired as late:
                 self.verdict = f"took more than {late.timeout} s"
             except RuntimeError as failed:
@@ -87,7 +90,7 @@ class Search:
     def print_trail(self):
         with tempfile.TemporaryDirectory(prefix="ringway-model-") as cwd:
             self.build(cwd)
-            print(run(["./pan", "-m200000", "-w22"], cwd, SEARCH_SECONDS).stdout)
+            print(self.verify(cwd))
             print(run(["spin", "-k", self.model + ".pml.trail", "-p", "-g", *self.flags, os.path.join(HERE, self.model + ".pml")], cwd, 60).stdout)
 
 
@@ -97,6 +100,10 @@ def all_searches():
             yield Search(model, scene, flags, True, why)
         for mutation, (flags, why) in parts["mutations"].items():
             yield Search(model, mutation, [*flags, "-DMUT_" + mutation], False, why)
+        for scene in parts.get("ends", ()):
+            yield Search(model, scene + "-ends", parts["scenes"][scene][0], True, "everybody gets to an end in a bounded number of steps", cycles=True)
+        for mutation, (flags, why) in parts.get("endless", {}).items():
+            yield Search(model, mutation, [*flags, "-DMUT_" + mutation], False, why, cycles=True)
 
 
 def chosen(names):

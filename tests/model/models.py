@@ -216,6 +216,8 @@ MODELS = {
             "stands": (["-DROOM=3", "-DBYTES=2", "-DAT_S"], "the same where a receiver acknowledges when it has read all before S"),
             "pair": (["-DPAIR", "-DBYTES=2"], "two single-threaded ends in turn, blocking, both lanes, either or both exec"),
         },
+        "ends": ["stream", "stands"],
+        "endless": {"PEEKS_ON": ([], "a peek that finds nothing looks again instead of sleeping")},
         "mutations": {
             "FROM_TAIL": ([], "what the receiver has not taken is not sent again"),
             "NO_DISCARD": ([], "what came twice is handed out twice"),
@@ -320,6 +322,8 @@ MODELS = {
             "stream": ([], "a lane between hosts: the link lost, as seen from one end or both, sender killed anywhere"),
             "roomy": (["-DROOM=6"], "the same where a socket takes more than the frames"),
         },
+        "ends": ["stream"],
+        "endless": {"SLEEPS_ON": ([], "a send that the dead link wakes sleeps again")},
         "mutations": {
             "FROM_TAIL": ([], "what has not arrived is not sent again"),
             "STOCK_BEFORE_STOP": ([], "what has arrived is counted while more may arrive"),
@@ -335,6 +339,7 @@ MODELS = {
         "scenes": {
             "lane": ([], "an announcement whose link dies, anywhere between the first word and the frame"),
         },
+        "ends": ["lane"],
         "mutations": {
             "NOT_CARRIED_OUT": ([], "who is told that its announcement stands does not carry it out"),
             "NOT_NAMED": ([], "it is not said which one stands"),
@@ -347,6 +352,7 @@ MODELS = {
             "successor": ([], "an end between hosts goes anywhere in a stream: what has its socket knows of no ring"),
             "family": (["-DFAMILY"], "the same where the ring stays readable, as after a fork"),
         },
+        "ends": ["successor", "family"],
         "mutations": {
             "NOT_TOLD": ([], "a frame is written without a word"),
             "LOOKED_BEFORE": ([], "who writes a frame looks before its word is known to have come"),
@@ -360,6 +366,7 @@ MODELS = {
         "scenes": {
             "both": ([], "both ends between hosts go in the same moment"),
         },
+        "ends": ["both"],
         "mutations": {
             "IGNORES_EARLY": ([], "who accepted does not hear the other one though it has said nothing yet itself"),
             "BOTH_YIELD": ([], "who accepted hears the other one though its own message is out"),
@@ -373,6 +380,7 @@ MODELS = {
         "scenes": {
             "ended": ([], "an end between hosts goes that has told where its own stream ends"),
         },
+        "ends": ["ended"],
         "mutations": {
             "NOT_COUNTED": ([], "the frame that tells the end is not among those that are told of"),
             "COUNTED_ANEW": ([], "a frame that was taken before is waited for once more"),

@@ -304,7 +304,11 @@ inline serve(l)
 	:: L(l).road == S_RING && S(l).asked == NO && !L(l).probed && HAS_ROOM(l) -> L(l).probed = true; probe(l)
 	:: OWES(l) && (HAS_ROOM(l) || MUST_PUSH(l) || MAY_CUT(l)) -> push(l)
 	:: MAY_BEGIN_ANEW(l) -> d_step { L(l).se++; L(l).road = S_TCP }
+#ifdef PAIR
 	:: skip
+#else
+	:: else
+#endif
 	fi
 }
 
@@ -547,6 +551,9 @@ inline read_any(l)
 #define WAKES(l) (UNREAD(l) > 0 && !HALF_ONLY(l) || L(l).rroad == R_RING && (R(l).head < R(l).tail || R(l).left != NO) || \
 		  L(l).rroad == R_BACK && L(l).taken == R(l).probes && L(l).discarded >= (R(l).left == CUT -> R(l).y : R(l).tail) - R(l).x || MAY_ACK(l) || was_reset)
 
+#define MAY_CLEAR(l) (L(l).rroad == R_RING && R(l).left != NO && UNREAD(l) > 0 && L(l).cell[L(l).rd] != KFIN && \
+		      (L(l).taken < R(l).probes || L(l).discarded < (R(l).left == CUT -> R(l).y : R(l).tail) - R(l).x))
+
 #define Y_OR_HEAD(l) (R(l).y < R(l).head -> R(l).y : R(l).head)
 
 #ifdef MUT_GO_WITHOUT_LOCK
@@ -648,7 +655,8 @@ active proctype sender()
 		MAY_DIE
 	:: !was_reset && L(l).road == S_BACK && ALL_PUSHED(l) && L(l).sent < BYTES && HAS_ROOM(l) -> MAY_DIE; data_write(l)
 	:: !was_reset && L(l).road == S_PLAIN && L(l).sent < BYTES && HAS_ROOM(l) -> data_write(l)
-	:: !was_reset && (MAY_ANNOUNCE(l) || MAY_FRAME(l) || L(l).road == S_FRAME && HAS_ROOM(l) || L(l).road == S_RING ||
+	:: !was_reset && (MAY_ANNOUNCE(l) || MAY_FRAME(l) || L(l).road == S_FRAME && HAS_ROOM(l) ||
+	   L(l).road == S_RING && (S(l).asked != NO || !L(l).left_once || !L(l).probed && HAS_ROOM(l)) ||
 	   OWES(l) && (HAS_ROOM(l) || MUST_PUSH(l) || MAY_CUT(l)) || MAY_BEGIN_ANEW(l)) -> serve(l)
 	:: !was_reset && L(l).road != S_PLAIN && L(l).sent < BYTES -> sender_goes(l)
 	/* The exec succeeds, and nobody has the socket: any time after the sender has gone, however long its threads sent on */
@@ -679,7 +687,11 @@ active proctype receiver()
 		if
 		:: was_reset
 		:: !was_reset -> read_any(l)
+#ifdef MUT_PEEKS_ON
 		:: !was_reset && L(l).rroad == R_RING && R(l).left != NO -> clear(l)
+#else
+		:: !was_reset && MAY_CLEAR(l) -> clear(l)
+#endif
 		fi;
 		if
 		:: L(l).ended || was_reset || WAKES(l)

@@ -156,7 +156,10 @@ active proctype sender()
 	:: !left && sent < BYTES && probe == 0 && HAS_ROOM && wr < 4 -> put(PROBE1); probe = 1
 	:: !left && probe == 1 && HAS_ROOM -> put(PROBE2); probe = 0
 	:: sent == BYTES -> break
-	:: !left && sent < BYTES -> MAY_DIE; if :: s_dead || cut || tail - head_told < RSIZE fi
+#ifdef MUT_SLEEPS_ON
+	:: !left && sent < BYTES && tail - head_told == RSIZE -> MAY_DIE; if :: s_dead || cut || tail - head_told < RSIZE fi
+#endif
+	:: !left && !s_dead && !cut && sent < BYTES && tail - head_told == RSIZE -> MAY_DIE; if :: s_dead || cut || tail - head_told < RSIZE fi
 	od;
 	/* The end: by FIN when the device has acknowledged all, else by leaving */
 	if
@@ -246,7 +249,7 @@ active proctype receiver()
 	:: !on_tcp && head < known -> take_ring()
 	/* Its own leaving tells what it has: an end of the other lane's that it makes at any time */
 	:: !has_said && (cut || s_dead || r_dead) -> stop_receiver(); d_step { has = known; has_said = true }
-	:: !following && UNREAD > 0 && (UNREAD > 1 || cell[rd] == KFIN) && (cell[rd] != KFIN || head == known) -> look()
+	:: !following && !was_reset && UNREAD > 0 && (UNREAD > 1 || cell[rd] == KFIN) && (cell[rd] != KFIN || head == known) -> look()
 	/* retreat_follow(): what came twice */
 	:: following && !on_tcp && head == known && twice > 0 && UNREAD > 0 && cell[rd] != KFIN ->
 #ifdef MUT_NO_DISCARD
@@ -254,7 +257,7 @@ active proctype receiver()
 #else
 		rd++; twice--
 #endif
-	:: following && !on_tcp && twice > 0 && UNREAD > 0 && cell[rd] == KFIN && head == known -> reset()
+	:: following && !was_reset && !on_tcp && twice > 0 && UNREAD > 0 && cell[rd] == KFIN && head == known -> reset()
 	:: following && !on_tcp && head == known && twice == 0 -> on_tcp = true
 	:: on_tcp && UNREAD > 0 && cell[rd] != KFIN ->
 		hand_out(cell[rd]);
@@ -263,7 +266,7 @@ active proctype receiver()
 		:: short_of > 0 -> short_of--
 		:: else
 		fi
-	:: on_tcp && UNREAD > 0 && cell[rd] == KFIN ->
+	:: on_tcp && !was_reset && UNREAD > 0 && cell[rd] == KFIN ->
 #ifdef MUT_NO_UPTO
 		rd++; ended = true
 #else
