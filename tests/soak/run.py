@@ -47,6 +47,7 @@ class Run:
         self.thrown = {'stop': 0, 'signal': 0, 'off': 0, 'kill': 0, 'device': 0}
         self.stopped = []       # (when it goes on, pid)
         self.off = []           # (when it is let out again, pid)
+        self.device_going = None  # `rdma link delete`, which waits for every process that has it open, stopped ones as well
         self.device_gone = None  # when it comes back
         self.open = {(c, s) for c in range(options.conns) for s in (0, 1)}
         self.moved = {}         # conn: (what it looked like, since when)
@@ -101,8 +102,7 @@ class Run:
         for when, pid in [s for s in self.off if s[0] <= now]:
             self.ask('on', pid)
             self.off.remove((when, pid))
-        if self.device_gone and self.device_gone <= now:
-            self.device_comes()
+        self.device_goes_on(now)
         # What is thrown wakes sleepers. The last ones are left alone: whoever waits in vain then does so for good.
         what = self.rng.random() if len(self.open) > LEFT_ALONE else 1
         if what < 0.10:
@@ -119,24 +119,34 @@ class Run:
             self.thrown['off'] += 1
         elif what < 0.303 and self.thrown['kill'] < o.kills:
             self.kill(self.rng.randrange(o.workers))
-        elif what < 0.31 and o.device and not self.device_gone and self.thrown['device'] < o.removals:
-            self.device_goes(now)
+        elif what < 0.31 and o.device and not self.device_gone and not self.device_going and self.thrown['device'] < o.removals:
+            self.device_goes()
 
     # The device is soft-RoCE on a netdev; that it is gone makes every link end.
 
-    def device_goes(self, now):
-        self.rdma('delete', self.options.device[0])
-        self.device_gone = now + 0.5 + self.rng.random()
+    def device_goes(self):
+        self.device_going = self.rdma('delete', self.options.device[0])
         self.thrown['device'] += 1
 
+    def device_goes_on(self, now):
+        if self.device_going and self.device_going.poll() is not None:
+            self.rdma_done(self.device_going)
+            self.device_going, self.device_gone = None, now + 0.5 + self.rng.random()
+        if self.device_gone and self.device_gone <= now:
+            self.device_comes()
+
     def device_comes(self):
-        self.rdma('add', self.options.device[0], 'type', 'rxe', 'netdev', self.options.device[1])
+        self.rdma_done(self.rdma('add', self.options.device[0], 'type', 'rxe', 'netdev', self.options.device[1]))
         self.device_gone = None
 
     @staticmethod
     def rdma(*words):
-        done = subprocess.run(['rdma', 'link', *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
-        check(done.returncode == 0, f'rdma link {" ".join(words)}: {done.stderr}')
+        return subprocess.Popen(['rdma', 'link', *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    @staticmethod
+    def rdma_done(child):
+        said = child.communicate(timeout=120)[0]
+        check(child.returncode == 0, f'{" ".join(child.args)}: {said}')
 
     def ask(self, *words):
         subprocess.run([self.options.tool, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -261,6 +271,9 @@ class Run:
             check(w.maps_after == 0 and w.fds_after <= w.fds_before + self.options.own_fds,
                   f'worker {index} began with {w.fds_before} descriptors and ends with {w.fds_after}, and {w.maps_after} segments are mapped:\n' +
                   self.open_at_end(index))
+        if self.device_going:
+            self.rdma_done(self.device_going)
+            self.device_comes()
 
     def open_at_end(self, index):
         with open(os.path.join(self.directory, f'open-{index}'), encoding='utf-8') as f:
