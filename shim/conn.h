@@ -118,6 +118,7 @@ struct lane_rx {
 	uint8_t stash_len;
 	uint8_t stash[FRAME_SIZE];
 	uint32_t frames;	/* taken */
+	uint8_t end_told;	/* this end has gone, and behind the switch that comes an end may: retreat_far_switched() */
 	uint64_t left_pos;	/* once the ring is drained behind a sender that left it: what TCP went on with */
 	uint64_t discarded;	/* of what came twice */
 	/* Between hosts, from the frames of a sender that leaves: */

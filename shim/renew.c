@@ -171,6 +171,7 @@ static void forget_lanes(struct conn *c)
 	rx->proven = 0;
 	rx->acked_seq = 0;
 	rx->frames = 0;
+	rx->end_told = 0;
 	rx->left_pos = rx->discarded = rx->upto_pos = 0;
 	store_relaxed(&rx->peer_has, 0);
 	store_relaxed(&rx->leaving, 0);

@@ -170,9 +170,22 @@ static void note_left(struct conn *c, int fd)
 		from = spilled;
 	peer_publish_u64(&rx->ctl->tx_state.left_at, from);
 	peer_publish_u64(&rx->ctl->tx_state.resent_to, ring_rx_published(rx));
-	peer_publish_u32(&rx->ctl->tx_state.frames, s == RX_ACKED ? frames : c->rx.frames);
+	/* In front of a switch lies what the program has not read: what comes behind it shows later. */
+	c->rx.end_told = s == RX_ACKED && frames - c->rx.frames > 1;
+	peer_publish_u32(&rx->ctl->tx_state.frames, c->rx.frames + (s == RX_ACKED));
 	peer_publish_u32(&rx->ctl->tx_state.left, LEFT_RESENDS);
 	retreat_left(c);
+}
+
+void retreat_far_switched(struct conn *c, int fd)
+{
+	if (likely(!c->rx.end_told))
+		return;
+	c->rx.end_told = 0;
+	await_end(c, fd);
+	/* Nothing comes again. */
+	if (c->rx.fin_known)
+		peer_publish_u32(&c->link.rx.ctl->tx_state.left, LEFT_NOT);
 }
 
 /* Does the socket take so much, and at once? Of its buffer the kernel needs a part for itself. */

@@ -23,6 +23,9 @@ bool retreat_far_away(struct conn *c, int fd, enum lane_asked how, enum reason w
 /* ... of all connections of the process whose link is its own, before it makes a child. No lock held. */
 void retreat_far_all_away(struct conn *const *conns, const int *fds, unsigned nr);
 
+/* Rx lock held: a switch was taken. If this end has gone, is its sender's end behind it? */
+void retreat_far_switched(struct conn *c, int fd);
+
 /*
  * Rx lock held: the socket has what is no frame, or its end. Has the sender left, and gone? What says so has arrived by then, but another thread may be about to
  * take it.

@@ -508,6 +508,7 @@ enum switch_take switch_take(struct conn *c, int fd)
 	case FRAME_TAKEN:
 		c->rx.proven = 1;
 		c->rx.frames++;
+		retreat_far_switched(c, fd);
 		conn_rx_set(c, RX_RING);
 		lane_switched(c, "rx");
 		return TAKE_RING;

@@ -351,6 +351,7 @@ MODELS = {
         "scenes": {
             "successor": ([], "an end between hosts goes anywhere in a stream: what has its socket knows of no ring"),
             "family": (["-DFAMILY"], "the same where the ring stays readable, as after a fork"),
+            "unread": (["-DFAMILY", "-DUNREAD"], "... and what the program has not read lies in front of the switch"),
         },
         "ends": ["successor", "family"],
         "mutations": {
@@ -358,6 +359,7 @@ MODELS = {
             "LOOKED_BEFORE": ([], "who writes a frame looks before its word is known to have come"),
             "GOES_BLIND": ([], "who goes looks before its word is known to have come"),
             "END_EXPECTED": ([], "a frame of which the word has come is taken for written"),
+            "END_UNSEEN": (["-DFAMILY", "-DUNREAD"], "an end behind a switch that is taken later is not looked for"),
             "NOT_AGAIN": ([], "what who has gone had not read is not sent again"),
             "NOT_DISCARDED": (["-DFAMILY"], "what came twice is handed out twice"),
         },

@@ -9,7 +9,8 @@
  * One lane, whose receiver goes. What the sender posts to the receiver's device (a byte of the ring, the word that a frame comes) lands in order, and is known to have
  * when it has; so does the receiver's GONE at the other one. The TCP stream is an array of cells: a program byte (its number), a frame, the kernel's FIN.
  *
- * With FAMILY the ring stays readable for who has gone (a fork): what lies there is handed out, and taken away where it comes again. Else the successor has the socket alone.
+ * With FAMILY the ring stays readable for who has gone (a fork): what lies there is handed out, and taken away where it comes again. Else the successor has the socket alone. With
+ * UNREAD a byte lies in front of the switch that the program may not have read when it forks: then the frames behind it cannot be looked for.
  *
  * What must hold: the bytes arrive in order, once each; no frame reaches the successor; a clean end comes behind the last byte; both come to an end.
  */
@@ -17,6 +18,11 @@
 #define BYTES 3
 #endif
 #define CELLS 12
+#ifdef UNREAD
+#define FIRST 1		/* byte of the ring */
+#else
+#define FIRST 0
+#endif
 #define SWITCH 20
 #define END 21
 #define KFIN 22
@@ -40,6 +46,7 @@ byte s_state, sent, resent;
 byte got, head;
 bool succeeded, switched, fin_seen, ended;
 byte twice;
+bool up;
 
 inline put(c)
 {
@@ -85,7 +92,7 @@ inline go_raw()
 		resent = gone_at;
 #endif
 		do
-		:: resent < tail -> put(resent); resent++
+		:: resent < tail -> put(FIRST + resent); resent++
 		:: resent == tail -> break
 		od
 	:: else
@@ -95,10 +102,18 @@ inline go_raw()
 
 active proctype sender()
 {
+#ifdef UNREAD
+	put(0);
+	sent = 1;
+	s_state = STANDING;
+	up = true;
+#else
 	if
 	:: s_state = STANDING
 	:: s_state = RING; switched = true
 	fi;
+	up = true;
+#endif
 	do
 	:: s_state != RAW && gone_landed -> gone_seen = true; go_raw()
 	:: s_state == RING && sent < BYTES && !gone_seen -> tail++; sent++
@@ -134,17 +149,19 @@ inline hand_out(b)
 
 inline take_ring()
 {
-	hand_out(head);
+	hand_out(FIRST + head);
 	head++
 }
 
 active proctype receiver()
 {
-	byte frames, stay;
+	byte frames;
+	bool left;
 
-	(s_state == RING || s_state == STANDING || s_state == RAW);
+	up;
 	/* Before it goes: some reads */
 	do
+	:: !switched && got < FIRST && rd < wr -> hand_out(cell[rd]); rd++
 	:: switched && head < landed -> take_ring()
 	:: !switched && rd < wr && cell[rd] == SWITCH -> rd++; switched = true; frames++
 	:: switched && rd < wr && cell[rd] == END -> rd++; fin_seen = true
@@ -163,7 +180,14 @@ active proctype receiver()
 	gone_landed;
 	d_step { stopped = true; told_seen = told_landed };
 #endif
-	/* note_left(): a frame of which the word has come is written, or data instead: what comes tells */
+	/* note_left(): a frame of which the word has come is written, or data instead: what comes tells, once the program has read up to there */
+#ifdef UNREAD
+	if
+	:: got < FIRST -> rd < wr; hand_out(cell[rd]); rd++
+	:: else
+	fi;
+#endif
+	left = !switched;
 	if
 	:: !switched && told_seen > frames ->
 		rd < wr;
@@ -175,7 +199,11 @@ active proctype receiver()
 	fi;
 	/* ... and the same of the stream's end */
 	if
+#ifdef MUT_END_UNSEEN
+	:: switched && !left && told_seen > frames ->
+#else
 	:: switched && told_seen > frames ->
+#endif
 #ifdef MUT_END_EXPECTED
 		rd < wr; assert(cell[rd] == END); rd++; fin_seen = true
 #else

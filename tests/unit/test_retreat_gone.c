@@ -327,6 +327,39 @@ static void an_end_and_a_going_know_of_each_other(void **state)
 	}
 }
 
+/* ... as it does where the switch is still to be taken, behind bytes that were not read: told before, told in the same moment, or not told. */
+static void an_end_behind_a_switch_that_comes_is_one(void **state)
+{
+	uint32_t little = switch_little;
+
+	switch_little = 0;
+	for (int when = 0; when < 3; when++) {
+		struct bench b = bench_open();
+		struct stream there = a_to_b(&b);
+		char byte;
+
+		bench_link_far_of(&b, RING);
+		for (int i = 0; i < 8 && load_relaxed(&b.b->rx.state) != RX_ACKED; i++) {
+			assert_int_equal(stream_send(&there, 10), 10);
+			assert_int_equal(stream_take(&there, 2), 2);
+		}
+		assert_int_equal(stream_send(&there, 300), 300);
+		assert_true(conn_tx_on_ring(b.a));
+		if (when == 2)
+			assert_int_equal(conn_shutdown(b.a, b.a_fd, SHUT_WR), 0);
+		else if (when)
+			conn_fin_await(b.a, true);
+		retreat_far_all_away(&b.b, &b.b_fd, 1);
+		assert_int_equal(load_relaxed(&b.b->rx.state), RX_ACKED);
+		assert_int_equal(conn_shutdown(b.a, b.a_fd, SHUT_WR), 0);
+		while (there.got < there.sent)
+			assert_true(stream_take(&there, RING) > 0);
+		assert_int_equal(conn_recv(b.b, b.b_fd, &byte, 1, 0), 0);
+		bench_close_far(&b);
+	}
+	switch_little = little;
+}
+
 /* An end that has been told leaves nobody who could send again. */
 static void behind_an_end_only_what_was_read_is_handed_on(void **state)
 {
@@ -412,6 +445,7 @@ int main(void)
 		cmocka_unit_test(an_announcement_that_stands_is_void),
 		cmocka_unit_test(a_switch_that_has_come_is_carried_out),
 		cmocka_unit_test(an_end_and_a_going_know_of_each_other),
+		cmocka_unit_test(an_end_behind_a_switch_that_comes_is_one),
 		cmocka_unit_test(behind_an_end_only_what_was_read_is_handed_on),
 		cmocka_unit_test(who_has_ended_its_stream_may_go),
 		cmocka_unit_test(who_has_gone_awaits_no_frame),
