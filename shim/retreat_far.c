@@ -256,8 +256,11 @@ bool retreat_far_end(struct conn *c, int fd)
 {
 	int64_t end = now_ns() + patience_ns();
 
+	/* Behind a FIN nothing is said. */
+	if (load_relaxed(&c->tx.fin) == TX_FIN_SENT)
+		return true;
 	if (load_relaxed(&c->tx.state) == TX_RING) {
-		int r = load_relaxed(&c->tx.fin) == TX_FIN_SENT ? 0 : conn_fin_wait(c);
+		int r = conn_fin_wait(c);
 
 		/* Of a dead link more is to be told than the end. */
 		if (!r && !conn_far_is_dead(c))

@@ -80,13 +80,16 @@ bool retreat_far_heard(struct conn *c)
 	return true;
 }
 
-/* While an end is being told, or in the middle of a frame, nothing else is said. */
+/*
+ * While an end is being told, or in the middle of a frame, nothing else is said. Nor where a process that goes on has told its end, in front of an exec that failed: the peer
+ * asks by frames of which nobody is told whether its socket is there.
+ */
 static bool may_say(struct conn *c)
 {
 	enum tx_state tx = load_relaxed(&c->tx.state);
 	uint8_t fin = load_relaxed(&c->tx.fin);
 
-	if ((fin && fin != TX_FIN_SENT) || (load_relaxed(&c->tx.shut) && load_relaxed(&c->rx.shut)))
+	if ((fin && (fin != TX_FIN_SENT || !load_relaxed(&c->tx.shut))) || (load_relaxed(&c->tx.shut) && load_relaxed(&c->rx.shut)))
 		return false;
 	return !conn_far_is_dead(c) && conn_far_fd(c) >= 0 && !load_relaxed(&c->rx.dead) && !load_relaxed(&c->rx.pending_errno) &&
 	       !load_relaxed(&c->tx.gone_hint) && !c->tx.probe_done && tx != TX_FRAMING && tx != TX_LEFT && tx != TX_ORPHAN;

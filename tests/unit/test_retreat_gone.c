@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "ringbuf/verbs_engine.h"
+#include "shim/conn_end.h"
 #include "shim/conn_far.h"
 #include "shim/conn_fin.h"
 #include "shim/conn_lock.h"
@@ -432,6 +433,26 @@ static void who_has_gone_awaits_no_frame(void **state)
 	bench_close_far(&b);
 }
 
+/* As before an exec that leaves no choice, and fails: nobody goes any more, and nothing comes twice. */
+static void behind_an_end_that_was_told_nothing_is_sent_again(void **state)
+{
+	struct bench b = open_far();
+	struct stream there = a_to_b(&b);
+	char byte;
+
+	assert_int_equal(stream_send(&there, 500), 500);
+	assert_int_equal(conn_lock_both(b.a), 0);
+	conn_end_lanes(b.a, b.a_fd);
+	conn_unlock_both(b.a);
+	retreat_far_all_away(&b.a, &b.a_fd, 1);
+	assert_false(load_relaxed(&b.a->link_dead));
+	assert_true(conn_far_stop(b.a));
+	bench_close_a(&b);
+	assert_int_equal(stream_take(&there, RING), 500);
+	assert_int_equal(conn_recv(b.b, b.b_fd, &byte, 1, 0), 0);
+	bench_close_far(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -449,6 +470,7 @@ int main(void)
 		cmocka_unit_test(behind_an_end_only_what_was_read_is_handed_on),
 		cmocka_unit_test(who_has_ended_its_stream_may_go),
 		cmocka_unit_test(who_has_gone_awaits_no_frame),
+		cmocka_unit_test(behind_an_end_that_was_told_nothing_is_sent_again),
 	};
 
 	return cmocka_run_group_tests_name("retreat_gone", tests, bench_setup_group, NULL);
