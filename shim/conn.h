@@ -189,6 +189,7 @@ struct conn {
 	_Atomic uint64_t told[4];	/* tcp_tx, tcp_rx, ring_tx, ring_rx bytes already in some process's summary */
 	struct linger linger;		/* the program's SO_LINGER, while linger_ours */
 	uint8_t linger_ours;		/* conn_end_lanes() has set another, so that the kernel resets */
+	uint8_t exec_soon;		/* nothing is announced until the exec has failed; both locks */
 	_Atomic uint32_t switches;	/* SWITCH frames so far, of both lanes: the epoch */
 	uint32_t switches_before;	/* ... when the link was given up last */
 	_Atomic uint32_t retreats;	/* how often both lanes came back */

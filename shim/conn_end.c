@@ -307,16 +307,29 @@ void conn_end_lanes(struct conn *c, int fd)
 		linger_not(c, fd);
 }
 
+void conn_exec_soon(struct conn *c, int fd)
+{
+	c->exec_soon = 1;
+	if (!load_relaxed(&c->linked))
+		return;
+	switch_withdraw_tx(c);
+	if (conn_is_far(c) && load_relaxed(&c->tx.state) == TX_FRAMING)
+		conn_keep_error(c, switch_finish_frame(c, fd));
+}
+
 /* Of what is unread in the ring a peer on this host makes a reset by itself, as of a kill (conn_check_killed()). */
-void conn_exec_lanes(struct conn *c, int fd)
+bool conn_exec_lanes(struct conn *c, int fd)
 {
 	bool unread;
 
 	if (!load_relaxed(&c->linked) || load_relaxed(&c->returned))
-		return;
+		return true;
+	if (conn_is_far(c) && load_relaxed(&c->tx.state) == TX_RING && !conn_far_is_dead(c))
+		return false;
 	unread = leaves_unread(c, fd) && conn_is_far(c);
 	if (!retreat_sender_goes(c, fd) || unread)
 		linger_not(c, fd);
+	return true;
 }
 
 void conn_unend_lanes(struct conn *c, int fd)
@@ -324,6 +337,7 @@ void conn_unend_lanes(struct conn *c, int fd)
 	if (c->linger_ours)
 		sys_setsockopt(fd, SOL_SOCKET, SO_LINGER, &c->linger, sizeof(c->linger));
 	c->linger_ours = 0;
+	c->exec_soon = 0;
 	retreat_end_over(c);
 }
 

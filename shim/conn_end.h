@@ -72,11 +72,14 @@ bool conn_end_waits(const struct conn *c, int fd);
  * ring, else frames are taken away so that the kernel says FIN; the peer is told to look.
  */
 void conn_end_lanes(struct conn *c, int fd);
+/* Both locks held, before an exec: no lane leaves TCP any more, and what is about to has. */
+void conn_exec_soon(struct conn *c, int fd);
 /*
  * The same, where the close follows if an exec succeeds: what the kernel is to send after the end of this process is given to it, and what is not the program's taken out
- * of it. The peer is told of no end. If the exec fails that stands, and the lanes go on from there.
+ * of it. The peer is told of no end. If the exec fails that stands, and the lanes go on from there. False: it has to be told of one, as by conn_end_lanes(), and none of this
+ * was done.
  */
-void conn_exec_lanes(struct conn *c, int fd);
+bool conn_exec_lanes(struct conn *c, int fd);
 /* The kernel's close does not follow. */
 void conn_unend_lanes(struct conn *c, int fd);
 

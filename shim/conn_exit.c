@@ -16,6 +16,7 @@
 #include "shim/options.h"
 #include "shim/retreat.h"
 #include "shim/retreat_far.h"
+#include "shim/retreat_far_go.h"
 #include "shim/wait.h"
 
 #define FEW 8	/* need no memory but the stack */
@@ -44,27 +45,23 @@ static void end(struct conn *c, int fd)
 	conn_unlock_both(c);
 }
 
-/* By a message, of which both ends know: what is said of an end then is the kernel's. */
-static bool has_left_link(const struct conn *c)
-{
-	return conn_is_linked(c) && conn_far_is_dead(c) && (lane_asked(c->link.rx.ctl) >= ASKED_GONE || retreat_receiver_is_gone(c));
-}
-
 /*
  * The peer finds out of an exec as it does of a kill. Nothing of that is told in advance, since the exec may fail, with other threads in the middle of
- * their calls: only steps are made that are right if it goes on. Who is left holds what a relative gives up.
+ * their calls: only steps are made that are right if it goes on. Who is left holds what a relative gives up. False: a far one has to be told.
  */
-static void exec(struct conn *c, int fd)
+static bool exec(struct conn *c, int fd)
 {
-	bool last;
+	bool alone, last, done;
 
 	if (conn_lock_both(c) < 0)
-		return;
-	last = conn_count_holders(c) == 1 || conn_holder_ends(c);
-	if (last)
-		conn_exec_lanes(c, fd);
-	conn_tell_summary(c, last);
+		return true;
+	alone = conn_count_holders(c) == 1;
+	last = alone || conn_holder_ends(c);
+	done = !last || conn_exec_lanes(c, fd) || !alone;
+	if (done)
+		conn_tell_summary(c, last);
 	conn_unlock_both(c);
+	return done;
 }
 
 static void exit_some(const struct going *g, struct conn *const *conns, const int *fds, unsigned nr)
@@ -73,24 +70,22 @@ static void exit_some(const struct going *g, struct conn *const *conns, const in
 
 	for (unsigned i = 0; i < nr; i++) {
 		struct conn *c = conns[i];
-		bool held = conn_hold(c, fds[i]);
+		bool held = conn_hold(c, fds[i]), waits = held && conn_end_waits(c, fds[i]) && load_relaxed(&c->nr_holders) == 1;
+		bool stays = g->exec && held && exec(c, fds[i]);
 
-		g->waits[i] = (struct fin_wait){ .c = held ? c : NULL, .unacked = UINT64_MAX };
-		g->waits[i].ends = held && conn_end_waits(c, fds[i]) && load_relaxed(&c->nr_holders) == 1;
+		g->waits[i] = (struct fin_wait){ .c = held ? c : NULL, .stays = stays, .ends = waits && !stays, .unacked = UINT64_MAX };
+		/* What the peer may be sending twice just now; not by who may go on, and holds up its threads. */
+		g->waits[i].awaited = waits && conn_is_far(c) && !(stays && load_relaxed(&c->tx.state) == TX_LEFT);
 	}
 	conn_fin_await_all(g->waits, g->polls, nr);
 	/* Other threads may still be closing. */
 	until = now_ns() + (int64_t)options.patience_ms * 1000000;
 	for (unsigned i = 0; i < nr; i++) {
-		bool far = conn_is_far(conns[i]) && !(g->exec && has_left_link(conns[i]));
-
 		if (!g->waits[i].c && !g->kept)
 			continue;
-		if (far && g->waits[i].c && g->waits[i].ends)
+		if (g->waits[i].awaited)
 			retreat_far_await(conns[i], fds[i], until);
-		if (g->exec && !far)
-			exec(conns[i], fds[i]);
-		else
+		if (!g->waits[i].stays)
 			end(conns[i], fds[i]);
 	}
 	conn_fin_settle_all(g->waits, g->polls, nr);
@@ -132,8 +127,25 @@ void conn_exit_flush(struct conn *c, int fd)
 	exit_some(&(struct going){ &wait, &poll, 1, true, false }, &c, &fd, 1);
 }
 
+/* A link to another host that were made now, or a lane that moved out, would be found by a peer that has been told nothing. */
+static void stay(struct conn *c, int fd)
+{
+	if (!conn_hold(c, fd))
+		return;
+	if (conn_lock_both(c) == 0) {
+		if (load_relaxed(&c->nr_holders) == 1)
+			conn_exec_soon(c, fd);
+		conn_unlock_both(c);
+	}
+	conn_drop(c);
+}
+
+/* Those between hosts leave their links first, so that their ends are the kernel's. */
 void conn_exec_all(struct conn *const *conns, const int *fds, unsigned nr)
 {
+	for (unsigned i = 0; i < nr; i++)
+		stay(conns[i], fds[i]);
+	retreat_far_all_away(conns, fds, nr, REASON_EXEC);
 	all(conns, fds, nr, true);
 }
 

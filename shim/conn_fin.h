@@ -31,6 +31,8 @@ void conn_fin_await(struct conn *c, bool ends);
 struct fin_wait {
 	struct conn *c;		/* NULL: not this one */
 	bool ends;
+	bool stays;		/* its end is the kernel's to tell, if it comes */
+	bool awaited;		/* what its peer sends again */
 	uint64_t unacked;	/* when it was last looked at */
 };
 /* What conn_fin_await() and conn_fin_settle() do. `p`: as many, for the calls' own use. */

@@ -48,7 +48,7 @@ void inherit_before_fork(void)
 	forking.signals = signals;
 	fd_fork_prepare();
 	forking.list = fd_list_conns();
-	retreat_far_all_away(forking.list.conns, forking.list.fds, forking.list.nr);
+	retreat_far_all_away(forking.list.conns, forking.list.fds, forking.list.nr, REASON_SHARED);
 	forking.child = family_fork_prepare(forking.list.nr > 0);
 	conn_fork_prepare(forking.list.conns, forking.list.nr, forking.child);
 	epoll_fork_prepare();

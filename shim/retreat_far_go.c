@@ -278,17 +278,17 @@ bool retreat_far_away(struct conn *c, int fd, enum lane_asked how, enum reason w
 	return true;
 }
 
-static void away_unlocked(struct conn *c, int fd)
+static void away_unlocked(struct conn *c, int fd, enum reason why)
 {
 	if (conn_lock_both(c) < 0)
 		return;
 	if (load_relaxed(&c->linked) && fdtab_get(fd) == c)
-		retreat_far_away(c, fd, ASKED_AWAY, REASON_SHARED);
+		retreat_far_away(c, fd, ASKED_AWAY, why);
 	conn_unlock_both(c);
 }
 
 /* All devices are waited for together: those that do not answer cost their patience once, and stay. */
-static void some_away(struct conn *const *conns, const int *fds, struct fin_wait *waits, struct pollfd *polls, unsigned nr)
+static void some_away(struct conn *const *conns, const int *fds, struct fin_wait *waits, struct pollfd *polls, unsigned nr, enum reason why)
 {
 	unsigned far = 0;
 
@@ -305,12 +305,12 @@ static void some_away(struct conn *const *conns, const int *fds, struct fin_wait
 		if (!waits[i].c)
 			continue;
 		if (polls[i].fd < 0)
-			away_unlocked(conns[i], fds[i]);
+			away_unlocked(conns[i], fds[i], why);
 		conn_drop(conns[i]);
 	}
 }
 
-void retreat_far_all_away(struct conn *const *conns, const int *fds, unsigned nr)
+void retreat_far_all_away(struct conn *const *conns, const int *fds, unsigned nr, enum reason why)
 {
 	struct fin_wait few_waits[FEW], *waits = few_waits;
 	struct pollfd few_polls[FEW], *polls = few_polls;
@@ -328,7 +328,7 @@ void retreat_far_all_away(struct conn *const *conns, const int *fds, unsigned nr
 		polls = (void *)(waits + nr);
 	}
 	for (unsigned i = 0; i < nr; i += most)
-		some_away(conns + i, fds + i, waits, polls, nr - i < most ? nr - i : most);
+		some_away(conns + i, fds + i, waits, polls, nr - i < most ? nr - i : most, why);
 	if (waits != few_waits)
 		sys_munmap((void *)at, bytes);
 }

@@ -20,8 +20,8 @@ struct conn;
  */
 bool retreat_far_away(struct conn *c, int fd, enum lane_asked how, enum reason why);
 
-/* ... of all connections of the process whose link is its own, before it makes a child. No lock held. */
-void retreat_far_all_away(struct conn *const *conns, const int *fds, unsigned nr);
+/* ... for a while, of all connections of the process whose link is its own, before it makes a child (`shared`), or tries to become another program. No lock held. */
+void retreat_far_all_away(struct conn *const *conns, const int *fds, unsigned nr, enum reason why);
 
 /* Rx lock held: a switch was taken. If this end has gone, is its sender's end behind it? */
 void retreat_far_switched(struct conn *c, int fd);

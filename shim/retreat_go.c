@@ -419,8 +419,12 @@ bool retreat_sender_goes(struct conn *c, int fd)
 {
 	int64_t end = now_ns() + PATIENCE_NS;
 
-	if (conn_is_far(c))
+	if (conn_is_far(c)) {
+		/* Its link has died by itself. A peer that closes would answer with a reset what it has read long ago. */
+		if (load_relaxed(&c->tx.state) == TX_RING && !load_relaxed(&c->tx.gone_hint))
+			retreat_leave(c, fd);
 		return load_relaxed(&c->tx.state) != TX_LEFT || resend_whole(c, fd) == 0;
+	}
 	if (load_relaxed(&c->tx.state) != TX_RING && load_relaxed(&c->tx.state) != TX_LEFT)
 		return true;
 	store_relaxed(&c->pinned, 1);

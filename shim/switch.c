@@ -137,7 +137,7 @@ void switch_announce(struct conn *c)
 	int r;
 
 	if (load_relaxed(&c->tx.state) != TX_SEEK || !load_relaxed(&c->linked) || load_relaxed(&c->pinned) ||
-	    load_relaxed(&c->tx.in_calls) || load_relaxed(&c->tx.gone_hint))
+	    load_relaxed(&c->tx.in_calls) || load_relaxed(&c->tx.gone_hint) || c->exec_soon)
 		return;
 	r = hear_words(c);
 	if (is_lost(r) && lane_lost(c, r))

@@ -98,7 +98,7 @@ static void who_forks_goes_on_over_tcp(void **state)
 		struct stream there = a_to_b(&b), back = b_to_a(&b);
 
 		some_is_under_way(&there, &back, i);
-		retreat_far_all_away(&b.b, &b.b_fd, 1);
+		retreat_far_all_away(&b.b, &b.b_fd, 1, REASON_SHARED);
 		assert_true(load_relaxed(&b.b->link_dead));
 		/* Nothing has to be waited for that had come. */
 		if (there.got < there.sent)
@@ -143,7 +143,7 @@ static void what_is_read_while_an_end_goes_is_not_missed(void **state)
 		table.flush = flush_and_read;
 		reads_meanwhile = &there;
 		far_engine = &table;
-		retreat_far_all_away(&b.a, &b.a_fd, 1);
+		retreat_far_all_away(&b.a, &b.a_fd, 1, REASON_SHARED);
 		far_engine = engine;
 		assert_true(load_relaxed(&b.a->link_dead));
 		assert_int_equal(there.got, there.sent);
@@ -167,7 +167,7 @@ static void who_was_forked_hands_on_what_is_left(void **state)
 		struct stream there = a_to_b(&b);
 
 		assert_int_equal(stream_send(&there, 8000), 8000);
-		retreat_far_all_away(&b.b, &b.b_fd, 1);
+		retreat_far_all_away(&b.b, &b.b_fd, 1, REASON_SHARED);
 		if (sizes[i])
 			assert_int_equal(stream_take(&there, sizes[i]), sizes[i]);
 		conn_ready(b.a, b.a_fd, POLLIN, 0);
@@ -189,7 +189,7 @@ static void both_may_go(void **state)
 			assert_int_equal(stream_send(&there, sizes[i]), sizes[i]);
 		if (sizes[i] > 40)
 			assert_int_equal(stream_take(&there, sizes[i] / 3), sizes[i] / 3);
-		retreat_far_all_away(&b.a, &b.a_fd, 1);
+		retreat_far_all_away(&b.a, &b.a_fd, 1, REASON_SHARED);
 		assert_int_equal(stream_send(&back, 60), 60);
 		assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
 		assert_int_equal(stream_send(&there, 50), 50);
@@ -312,7 +312,7 @@ static void an_end_and_a_going_know_of_each_other(void **state)
 			/* Told, and then it sees that the other one has gone. */
 			conn_fin_await(b.a, true);
 			assert_int_equal(load_relaxed(&b.a->tx.fin), TX_FIN_DUE);
-			retreat_far_all_away(&b.b, &b.b_fd, 1);
+			retreat_far_all_away(&b.b, &b.b_fd, 1, REASON_SHARED);
 		} else {
 			assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
 		}
@@ -350,7 +350,7 @@ static void an_end_behind_a_switch_that_comes_is_one(void **state)
 			assert_int_equal(conn_shutdown(b.a, b.a_fd, SHUT_WR), 0);
 		else if (when)
 			conn_fin_await(b.a, true);
-		retreat_far_all_away(&b.b, &b.b_fd, 1);
+		retreat_far_all_away(&b.b, &b.b_fd, 1, REASON_SHARED);
 		assert_int_equal(load_relaxed(&b.b->rx.state), RX_ACKED);
 		assert_int_equal(conn_shutdown(b.a, b.a_fd, SHUT_WR), 0);
 		while (there.got < there.sent)
@@ -394,7 +394,7 @@ static void who_has_ended_its_stream_may_go(void **state)
 		if (seen)
 			conn_ready(b.a, b.a_fd, POLLIN, POLLIN | POLLRDHUP);
 		if (forks)
-			retreat_far_all_away(&b.b, &b.b_fd, 1);
+			retreat_far_all_away(&b.b, &b.b_fd, 1, REASON_SHARED);
 		else
 			assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
 		assert_true(load_relaxed(&b.b->link_dead));
@@ -433,6 +433,48 @@ static void who_has_gone_awaits_no_frame(void **state)
 	bench_close_far(&b);
 }
 
+/* Other threads go on meanwhile, and afterwards: the end was nobody's to tell. */
+static void an_exec_that_fails_leaves_streams_that_go_on(void **state)
+{
+	for (size_t i = 0; i < NR_SIZES * NR_SIZES * NR_SIZES; i++) {
+		struct bench b = open_far();
+		struct stream there = a_to_b(&b), back = b_to_a(&b);
+
+		some_is_under_way(&there, &back, i);
+		conn_exec_all(&b.a, &b.a_fd, 1);
+		assert_int_equal(stream_send(&there, 500), 500);
+		stream_take(&back, 300);
+		conn_exec_failed(b.a, b.a_fd);
+		for (int n = 0; n < 4; n++) {
+			stream_send(&there, 1000);
+			stream_send(&back, 700);
+			stream_take(&back, 900);
+			stream_take(&there, 300);
+		}
+		stream_end(&there);
+		stream_end(&back);
+		assert_true(load_relaxed(&b.a->returned) && load_relaxed(&b.b->returned));
+		bench_close_far(&b);
+	}
+}
+
+/* A link that is made while it is not known yet whether the exec succeeds is left alone. */
+static void nothing_leaves_tcp_during_an_exec(void **state)
+{
+	struct bench b = bench_open();
+	struct stream there = a_to_b(&b);
+
+	conn_exec_all(&b.a, &b.a_fd, 1);
+	bench_link_far_of(&b, RING);
+	stream_moves_out(&there, NULL);
+	assert_int_equal(load_relaxed(&b.a->tx.state), TX_SEEK);
+	conn_exec_failed(b.a, b.a_fd);
+	stream_moves_out(&there, NULL);
+	assert_true(conn_tx_on_ring(b.a));
+	stream_end(&there);
+	bench_close_far(&b);
+}
+
 /* As before an exec that leaves no choice, and fails: nobody goes any more, and nothing comes twice. */
 static void behind_an_end_that_was_told_nothing_is_sent_again(void **state)
 {
@@ -444,7 +486,7 @@ static void behind_an_end_that_was_told_nothing_is_sent_again(void **state)
 	assert_int_equal(conn_lock_both(b.a), 0);
 	conn_end_lanes(b.a, b.a_fd);
 	conn_unlock_both(b.a);
-	retreat_far_all_away(&b.a, &b.a_fd, 1);
+	retreat_far_all_away(&b.a, &b.a_fd, 1, REASON_SHARED);
 	assert_false(load_relaxed(&b.a->link_dead));
 	assert_true(conn_far_stop(b.a));
 	bench_close_a(&b);
@@ -470,6 +512,8 @@ int main(void)
 		cmocka_unit_test(behind_an_end_only_what_was_read_is_handed_on),
 		cmocka_unit_test(who_has_ended_its_stream_may_go),
 		cmocka_unit_test(who_has_gone_awaits_no_frame),
+		cmocka_unit_test(an_exec_that_fails_leaves_streams_that_go_on),
+		cmocka_unit_test(nothing_leaves_tcp_during_an_exec),
 		cmocka_unit_test(behind_an_end_that_was_told_nothing_is_sent_again),
 	};
 
