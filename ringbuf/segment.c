@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "ringbuf/cgroup.h"
 #include "ringbuf/mapped.h"
 #include "ringbuf/memfd.h"
 #include "ringbuf/segment.h"
@@ -30,11 +31,13 @@ static int map(struct segment *seg, int fd, uint32_t ring_bytes)
 	uint64_t bytes = SEGMENT_BYTES(ring_bytes);
 	long base;
 
-	if (!mapped_may(bytes))
+	if (!mapped_may(bytes) || !cgroup_take(NR_LANES * (uint64_t)ring_bytes))
 		return -ENOMEM;
 	base = sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (sys_failed(base))
+	if (sys_failed(base)) {
+		cgroup_give(NR_LANES * (uint64_t)ring_bytes);
 		return (int)base;
+	}
 	seg->base = (uint8_t *)base;
 	mapped_add(bytes);
 	seg->bytes = bytes;
@@ -102,6 +105,7 @@ void segment_close(struct segment *seg)
 		return;
 	sys_munmap(seg->base, seg->bytes);
 	mapped_sub(seg->bytes);
+	cgroup_give(NR_LANES * (uint64_t)seg->ring_bytes);
 	seg->base = NULL;
 	seg->bytes = 0;
 }

@@ -545,6 +545,8 @@ uint64_t conn_tx_edge(struct conn *c);
 
 /* A send was told that there is no room; a look, or a lane that has come back to TCP, shows that there is. */
 void conn_note_full(struct conn *c);
+/* Tx lock held, the lane on its ring: false where it would begin to fill its overflow ring, and the control group has no memory for it. */
+bool conn_may_overflow(const struct conn *c);
 static inline void conn_note_room(struct conn *c)
 {
 	store_relaxed(&c->tx.room_seq, load_relaxed(&c->tx.full_seq));

@@ -65,6 +65,8 @@ static ssize_t into_ring_locked(struct conn *c, int fd, int in_fd, off_t pos, si
 	room = ring_tx_room(tx, len);
 	if (room == 0 && patient && ring_tx_spare(tx))
 		return -EAGAIN;
+	if (room == 0 && unlikely(!conn_may_overflow(c)))
+		return -EOPNOTSUPP;
 	if (room == 0 && ring_tx_overflow(tx))
 		room = ring_tx_room(tx, len);
 	/* A lie: a send finds out and says so. */

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 
+#include "ringbuf/cgroup.h"
 #include "ringbuf/ring_short.h"
 #include "ringbuf/sys.h"
 #include "shim/conn.h"
@@ -157,6 +158,28 @@ int conn_ring_check(struct conn *c, int fd)
 	return 0;
 }
 
+/* STEP_LEFT: nothing was done, the lane is not on the ring any more. */
+#define STEP_LEFT (-EXDEV)
+
+bool conn_may_overflow(const struct conn *c)
+{
+	uint64_t bytes = likely(!cgroup_is_limited()) ? 0 : ring_tx_spare(&c->link.tx);
+
+	return likely(!bytes) || cgroup_may_overflow(bytes, now_ns());
+}
+
+/* The kernel's socket takes what the receiver does not, and its buffers give way where memory is short. */
+static bool leave_for_memory(struct conn *c, int fd)
+{
+	if (!retreat_leave(c, fd))
+		return false;
+	if (!load_relaxed(&c->pinned)) {
+		store_relaxed(&c->reason, (uint8_t)REASON_NO_MEMORY);
+		store_relaxed(&c->pinned, 1);
+	}
+	return true;
+}
+
 /*
  * `patient`: a full ring is worth a moment's wait. A receiver that keeps up makes room within it, and the lane stays in the ring that
  * is warm; from one that does not read the program must not notice before a kernel's socket would be full.
@@ -179,7 +202,12 @@ static ssize_t give(struct conn *c, int fd, const struct iov_walk *w, bool patie
 		if ((size_t)n < w->left)
 			conn_far_make_way(c);
 	}
-	if (ring_tx_overflow(&c->link.tx)) {
+	if (unlikely(!conn_may_overflow(c))) {
+		if (n)
+			return n;
+		if (leave_for_memory(c, fd))
+			return STEP_LEFT;
+	} else if (ring_tx_overflow(&c->link.tx)) {
 		iov_skip(&rest, (size_t)n);
 		more = give_ring(c, fd, &rest);
 		if (unlikely(more < 0))
@@ -193,8 +221,6 @@ static ssize_t give(struct conn *c, int fd, const struct iov_walk *w, bool patie
 	return n;
 }
 
-/* STEP_LEFT: nothing was done, the lane is not on the ring any more. */
-#define STEP_LEFT (-EXDEV)
 static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int flags, const struct msghdr *m, bool patient)
 {
 	ssize_t n;
@@ -215,6 +241,8 @@ static ssize_t step_ring(struct conn *c, int fd, const struct iov_walk *w, int f
 	if (n == RING_ORPHAN)
 		return (ssize_t)w->left;
 	n = give(c, fd, w, patient);
+	if (unlikely(n == STEP_LEFT))
+		return n;
 	if (n < 0) {
 		lane_unlock(&c->tx.lock);
 		if (conn_lock_both(c) == 0) {

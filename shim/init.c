@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "ringbuf/cgroup.h"
 #include "ringbuf/mapped.h"
 #include "ringbuf/sys.h"
 #include "shim/clock.h"
