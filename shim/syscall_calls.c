@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * syscall(): numbers that mean a call we wrap go to that wrapper, so that a program which prefers bare calls keeps one
- * truth about its sockets. io_uring and kernel aio work beside every wrapper: a process that sets one up stays on TCP.
+ * truth about its sockets. io_uring and kernel aio work beside every wrapper: a process that sets one up comes back to TCP, and stays there.
  * Everything else passes straight through.
  */
 #include "shim/real.h"
@@ -144,10 +144,10 @@ static long sandbox_call(const struct args *x)
 			sandbox_enter(REASON_SECCOMP);
 		break;
 	case SYS_io_uring_setup:
-		sandbox_enter(REASON_IO_URING);
+		sandbox_leave_rings(REASON_IO_URING);
 		break;
 	case SYS_io_setup:
-		sandbox_enter(REASON_AIO);
+		sandbox_leave_rings(REASON_AIO);
 		break;
 	default:
 		break;

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* SIGIO and SIGURG, asked for when the connection is on a ring. */
+/* SIGIO and SIGURG, and the kernel's asynchronous I/O, asked for when the connection is on a ring. */
 #include "probe.h"
 
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 static int a, b;
@@ -93,6 +96,31 @@ static void urgent(void)
 	MUST(send(b, "answer", 6, 0) == 6 && recv(a, bytes, sizeof(bytes), 0) == 6);
 }
 
+static void submit(aio_context_t aio, int opcode, void *bytes, size_t len)
+{
+	struct iocb block = { .aio_lio_opcode = (uint16_t)opcode, .aio_fildes = (uint32_t)b, .aio_buf = (uintptr_t)bytes, .aio_nbytes = len }, *list = &block;
+	struct io_event event = { 0 };
+
+	SAY("submit %s, ", outcome(syscall(SYS_io_submit, aio, 1, &list)));
+	SAY("events %s, ", outcome(syscall(SYS_io_getevents, aio, 1, 1, &event, NULL)));
+	SAY("result %lld\n", (long long)event.res);
+}
+
+static void by_kernel_aio(void)
+{
+	aio_context_t aio = 0;
+	char bytes[8] = "";
+
+	alarm(30);
+	SAY("io_setup %s\n", outcome(syscall(SYS_io_setup, 4, &aio)));
+	MUST(send(a, "bytes", 5, 0) == 5);
+	submit(aio, IOCB_CMD_PREAD, bytes, 5);
+	SAY("'%s'\n", bytes);
+	submit(aio, IOCB_CMD_PWRITE, bytes, 5);
+	SAY("%s '%s'\n", outcome(recv(a, bytes, sizeof(bytes), 0)), bytes);
+	ping_pong(a, b, 30);
+}
+
 int main(int argc, char **argv)
 {
 	sigemptyset(&sigio);
@@ -106,6 +134,8 @@ int main(int argc, char **argv)
 		by_fcntl(true);
 	else if (strcmp(argv[1], "urgent") == 0)
 		urgent();
+	else if (strcmp(argv[1], "aio") == 0)
+		by_kernel_aio();
 	else
 		by_ioctl();
 	return 0;

@@ -425,7 +425,7 @@ def cases(probes, work):
         table["faults-" + where + "-on-ring"] = Case(probe("faults", where), at_once, ring_used)
     table["lengths"] = Case(probe("lengths"))
     table["lengths-on-ring"] = Case(probe("lengths"), at_once, ring_used)
-    for how in ("fcntl", "unread", "ioctl", "urgent"):
+    for how in ("fcntl", "unread", "ioctl", "urgent", "aio"):
         table["late-" + how] = Case(probe("late", how), at_once, ring_used)
     table["peek-offset"] = Case(probe("peek_offset"))
     table["peek-offset-on-ring"] = Case(probe("peek_offset"), at_once, ring_used)
