@@ -218,10 +218,19 @@ static void find_place(struct conn *c, int fd, bool family)
 	c->tx.resent_pos = c->tx.left_pos;
 }
 
+/* It closes, or has shut both directions: it said so before it let go of the link, and reads nothing more. */
+static bool peer_closes(struct conn *c)
+{
+	return load_relaxed(&c->tx.gone_hint) || ring_tx_attention(&c->link.tx) & WAKE_ATTN_KERNEL;
+}
+
 static void leave_tx(struct conn *c, int fd)
 {
 	if (load_relaxed(&c->tx.state) != TX_RING || load_relaxed(&c->tx.fin))
 		return;
+	/* Its kernel would answer what comes twice with a reset. */
+	if (peer_closes(c))
+		c->tx.resent_pos = c->link.tx.tail_pos;
 	conn_tx_set(c, TX_LEFT);
 	retreat_resend_kept(c, fd);
 }
@@ -258,7 +267,7 @@ bool retreat_far_away(struct conn *c, int fd, enum lane_asked how, enum reason w
 	if (said < 0) {
 		conn_frames_locked(c, fd);
 		peer_publish_u32(&c->link.rx.ctl->rx_state.asked, ASKED_NOTHING);
-		if (!is_over(c, fd))
+		if (!is_over(c, fd) && !peer_closes(c))
 			conn_cut(c, fd, REASON_LINK_LOST);
 	}
 	if (said <= 0)

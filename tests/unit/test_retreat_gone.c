@@ -159,6 +159,52 @@ static void what_is_read_while_an_end_goes_is_not_missed(void **state)
 	}
 }
 
+/* Its peer has read everything, answers and closes: before it is known that the link lives, or while this end says that it goes. */
+static struct bench *closes_meanwhile;
+static int closes_at;
+
+static int flush_and_close(struct ring_link *link, int limit_ms)
+{
+	struct bench *b = closes_meanwhile;
+	struct stream back;
+
+	if (limit_ms && b->b && link == &b->a->link && closes_at-- == 0) {
+		back = b_to_a(b);
+		assert_int_equal(stream_send(&back, 70), 70);
+		bench_close_b(b);
+	}
+	return engine->flush(link, limit_ms);
+}
+
+static void who_closes_while_an_end_goes_has_ended(void **state)
+{
+	for (int i = 0; i < 2 * 2; i++) {
+		struct bench b = open_far();
+		struct stream there = a_to_b(&b), back = b_to_a(&b);
+		struct verbs_table table = *far_engine;
+		char byte;
+
+		assert_int_equal(stream_send(&there, 500), 500);
+		assert_int_equal(stream_take(&there, 500), 500);
+		engine = far_engine;
+		table.flush = flush_and_close;
+		closes_meanwhile = &b;
+		closes_at = i / 2;
+		far_engine = &table;
+		if (i % 2)
+			retreat_back_unlocked(b.a, b.a_fd, REASON_OOB);
+		else
+			retreat_far_all_away(&b.a, &b.a_fd, 1, REASON_SHARED);
+		far_engine = engine;
+		assert_null(b.b);
+		back.sent = 70;
+		assert_int_equal(stream_take(&back, RING), 70);
+		assert_int_equal(conn_recv(b.a, b.a_fd, &byte, 1, 0), 0);
+		bench_close_a(&b);
+		assert_int_equal(fake_live(), 0);
+	}
+}
+
 /* A member of the family, which has read some of it by then. */
 static void who_was_forked_hands_on_what_is_left(void **state)
 {
@@ -501,6 +547,7 @@ int main(void)
 		cmocka_unit_test(a_successor_finds_what_was_not_read),
 		cmocka_unit_test(who_forks_goes_on_over_tcp),
 		cmocka_unit_test(what_is_read_while_an_end_goes_is_not_missed),
+		cmocka_unit_test(who_closes_while_an_end_goes_has_ended),
 		cmocka_unit_test(who_was_forked_hands_on_what_is_left),
 		cmocka_unit_test(both_may_go),
 		cmocka_unit_test(both_may_go_for_good),
