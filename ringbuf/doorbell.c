@@ -15,6 +15,7 @@
 #define DRAIN_BATCH 16
 #define DRAIN_BATCHES_MAX 4
 #define RING_ATTEMPTS 3
+#define PORT_ATTEMPTS 16
 
 struct bell_counts bell_counts;
 
@@ -52,10 +53,26 @@ static int attach_filter(int fd, uint64_t key)
 	return sys_setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
 }
 
+/* Above every process's number, which the kernel would choose: programs bind to their own by convention. */
+static int bind_to_random_port(int fd, uint32_t *port)
+{
+	int ret, attempt = 0;
+
+	do {
+		struct sockaddr_nl addr = { .nl_family = AF_NETLINK };
+		uint64_t number;
+
+		ret = bell_key(&number);
+		if (ret < 0)
+			return ret;
+		addr.nl_pid = *port = (uint32_t)number | UINT32_C(1) << 31;
+		ret = sys_bind(fd, &addr, sizeof(addr));
+	} while (ret == -EADDRINUSE && ++attempt < PORT_ATTEMPTS);
+	return ret;
+}
+
 int bell_create(uint64_t key, uint32_t *port)
 {
-	struct sockaddr_nl addr = { .nl_family = AF_NETLINK };
-	unsigned addr_len = sizeof(addr);
 	int buffer_bytes = 4096; /* some rings that nobody has taken yet: one that finds it full makes no edge */
 	int fd, ret;
 
@@ -69,13 +86,9 @@ int bell_create(uint64_t key, uint32_t *port)
 	ret = sys_setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof(buffer_bytes));
 	if (ret < 0)
 		goto close_fd;
-	ret = sys_bind(fd, &addr, sizeof(addr));
+	ret = bind_to_random_port(fd, port);
 	if (ret < 0)
 		goto close_fd;
-	ret = sys_getsockname(fd, &addr, &addr_len);
-	if (ret < 0)
-		goto close_fd;
-	*port = addr.nl_pid;
 	return fd;
 
 close_fd:

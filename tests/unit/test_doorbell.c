@@ -54,6 +54,18 @@ static void is_non_blocking_and_closed_by_exec(void **state)
 	close(bell.fd);
 }
 
+static void leaves_the_number_of_the_process_to_the_program(void **state)
+{
+	struct bell first = bell_open(), second = bell_open();
+	struct sockaddr_nl addr = { .nl_family = AF_NETLINK, .nl_pid = (uint32_t)getpid() };
+	int own = socket(AF_NETLINK, SOCK_RAW, NETLINK_USERSOCK);
+
+	assert_int_equal(bind(own, (struct sockaddr *)&addr, sizeof(addr)), 0);
+	close(own);
+	close(first.fd);
+	close(second.fd);
+}
+
 static void does_not_hear_who_lacks_the_key(void **state)
 {
 	struct bell sleeper = bell_open(), stranger = bell_open();
@@ -161,6 +173,7 @@ int main(void)
 		cmocka_unit_test(is_readable_while_rung),
 		cmocka_unit_test(can_ring_itself),
 		cmocka_unit_test(is_non_blocking_and_closed_by_exec),
+		cmocka_unit_test(leaves_the_number_of_the_process_to_the_program),
 		cmocka_unit_test(does_not_hear_who_lacks_the_key),
 		cmocka_unit_test(counts_as_rung_when_flooded),
 		cmocka_unit_test(draining_ends_while_somebody_rings_on),
