@@ -17,13 +17,16 @@
 
 static const struct version {
 	const char *controller, *root, *limit, *usage;
+	/* Of "memory.stat": what files have in memory besides, which the kernel takes back before it kills. Pages of memfds are not among them. */
+	const char *cache[2];
 } versions[] = {
-	{ "", "/sys/fs/cgroup", "memory.max", "memory.current" },
-	{ "memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes" },
+	{ "", "/sys/fs/cgroup", "memory.max", "memory.current", { "inactive_file ", "active_file " } },
+	{ "memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", { "total_inactive_file ", "total_active_file " } },
 };
 
 uint64_t cgroup_limit = UINT64_MAX;
-static char usage_path[PATH_BYTES];
+static const struct version *version;
+static char usage_path[PATH_BYTES], stat_path[PATH_BYTES];
 static _Atomic uint64_t ring_bytes_taken;
 static _Atomic int64_t fresh_since;
 static _Atomic uint64_t fresh_bytes;
@@ -41,18 +44,53 @@ static ssize_t read_file(const char *path, char *text, size_t room)
 	return n;
 }
 
+static uint64_t number_of(const char *at)
+{
+	uint64_t number = 0;
+
+	for (; *at >= '0' && *at <= '9'; at++)
+		number = number * 10 + (uint64_t)(*at - '0');
+	return number;
+}
+
 /* UINT64_MAX: it has none, or says "max". */
 static uint64_t read_number(const char *path)
 {
 	char text[32];
-	uint64_t number = 0;
-	const char *at = text;
 
-	if (read_file(path, text, sizeof(text)) <= 0 || *at < '0' || *at > '9')
+	if (read_file(path, text, sizeof(text)) <= 0 || *text < '0' || *text > '9')
 		return UINT64_MAX;
-	for (; *at >= '0' && *at <= '9'; at++)
-		number = number * 10 + (uint64_t)(*at - '0');
-	return number;
+	return number_of(text);
+}
+
+/* Line by line: the stack may be a handler's. */
+static uint64_t read_cache(void)
+{
+	char line[64];
+	uint64_t cache = 0;
+	size_t len = 0;
+	ssize_t n;
+	int fd = sys_openat(AT_FDCWD, stat_path, O_RDONLY | O_CLOEXEC, 0);
+
+	if (fd < 0)
+		return 0;
+	while ((n = sys_read(fd, line + len, sizeof(line) - 1 - len)) > 0) {
+		char *end;
+
+		len += (size_t)n;
+		line[len] = '\0';
+		while ((end = strchr(line, '\n'))) {
+			for (int i = 0; i < 2; i++)
+				if (!strncmp(line, version->cache[i], strlen(version->cache[i])))
+					cache += number_of(line + strlen(version->cache[i]));
+			len -= (size_t)(end + 1 - line);
+			memmove(line, end + 1, len + 1);
+		}
+		if (len == sizeof(line) - 1)
+			break;
+	}
+	sys_close(fd);
+	return cache;
 }
 
 static bool append(char *path, size_t *len, const char *piece, size_t piece_len)
@@ -84,6 +122,11 @@ static void consider(const struct version *v, const char *group, size_t group_le
 	if (!append(path, &len, v->usage, strlen(v->usage)))
 		return;
 	memcpy(usage_path, path, len + 1);
+	len = dir_len;
+	stat_path[0] = '\0';
+	if (append(path, &len, "memory.stat", strlen("memory.stat")))
+		memcpy(stat_path, path, len + 1);
+	version = v;
 	cgroup_limit = limit;
 }
 
@@ -148,9 +191,14 @@ void cgroup_give(uint64_t ring_bytes)
 	fetch_sub(&ring_bytes_taken, ring_bytes);
 }
 
+static bool leaves_room(uint64_t in_use, uint64_t fresh)
+{
+	return in_use <= IN_USE_MOST(cgroup_limit) && fresh <= IN_USE_MOST(cgroup_limit) - in_use;
+}
+
 bool cgroup_may_overflow(uint64_t bytes, int64_t now_ns)
 {
-	uint64_t in_use, fresh;
+	uint64_t in_use, fresh, cache;
 
 	if (!cgroup_is_limited())
 		return true;
@@ -158,10 +206,14 @@ bool cgroup_may_overflow(uint64_t bytes, int64_t now_ns)
 		store_relaxed(&fresh_since, now_ns);
 		store_relaxed(&fresh_bytes, 0);
 	}
-	in_use = read_number(usage_path);
 	fresh = load_relaxed(&fresh_bytes) + bytes;
-	if (in_use > IN_USE_MOST(cgroup_limit) || fresh > IN_USE_MOST(cgroup_limit) - in_use)
-		return false;
+	in_use = read_number(usage_path);
+	if (!leaves_room(in_use, fresh)) {
+		cache = read_cache();
+		in_use -= cache < in_use ? cache : in_use;
+		if (!leaves_room(in_use, fresh))
+			return false;
+	}
 	fetch_add(&fresh_bytes, bytes);
 	return true;
 }

@@ -16,7 +16,7 @@ int cgroup_init(void);
 bool cgroup_take(uint64_t ring_bytes);
 void cgroup_give(uint64_t ring_bytes);
 
-/* May an overflow ring of so many bytes be filled? As long as the group has much of its memory left, by its own count. `now_ns` of a monotonic clock. */
+/* May an overflow ring of so many bytes be filled? As long as the group has much of its memory left, by its own count and but for what files have there. `now_ns` of a monotonic clock. */
 bool cgroup_may_overflow(uint64_t bytes, int64_t now_ns);
 
 extern uint64_t cgroup_limit; /* UINT64_MAX: none */
