@@ -32,8 +32,9 @@ static void usage(FILE *out, const char *command)
 		      "within the time (5 seconds): exit status 0 if all are, 1 if not, or if there is no such process, 2 for a wrong argument.\n", out);
 	else
 		fputs("usage: ringway on PID [FD]\n\n"
-		      "Takes `ringway off` back: connections that become busy move to rings again, if the peer lets them, too. Exit status 0,\n"
-		      "1 if there is no such process, 2 for a wrong argument.\n", out);
+		      "Takes `ringway off` back: connections that become busy move to rings again, if the peer lets them, too. What was said\n"
+		      "without FD is taken back only without it. Exit status 0, 1 if there is no such process, or if the connection of FD stays\n"
+		      "off because all are, 2 for a wrong argument.\n", out);
 }
 
 static bool parse_number(const char *text, long max, int *out)
@@ -190,10 +191,12 @@ int command_off(int argc, char **argv)
 		complain("%s: process %d has no busy connection under descriptor %d; see ringway ps", a.command, a.pid, a.fd);
 		status = EXIT_BAD;
 	} else {
-		if (a.fd >= 0 && !a.off && stats_all_off(&view))
-			complain("on: all connections of process %d are off: ringway on %d", a.pid, a.pid);
 		ask(&a, &view);
 		status = a.off ? await(&a, &view, nr_on_rings) : EXIT_GOOD;
+		if (a.fd >= 0 && !a.off && stats_all_off(&view)) {
+			complain("on: descriptor %d stays on TCP, as all connections of process %d do until: ringway on %d", a.fd, a.pid, a.pid);
+			status = EXIT_BAD;
+		}
 	}
 	stats_detach(&view);
 	return status;

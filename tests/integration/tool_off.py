@@ -133,6 +133,10 @@ def stopped():
     talker.say(70)
     tool('off', pid)
     h.check({c['reason'] for c in rows(talker.program)} <= {'off', 'retreat'}, f'the reason: {rows(talker.program)}')
+    # One of them alone cannot be let out.
+    tool('on', pid, rows(talker.program)[0]['fd'], status=1, says='stays on TCP')
+    tool('on', pid)
+    tool('on', pid, rows(talker.program)[0]['fd'])
     talker.end()
 
 
