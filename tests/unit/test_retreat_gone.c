@@ -457,6 +457,37 @@ static void who_has_ended_its_stream_may_go(void **state)
 	}
 }
 
+/* Where both streams have ended the peer may let go at any moment, and nothing is said: whatever of its stream was read, and by whichever road that came. */
+static void behind_both_ends_nothing_is_said(void **state)
+{
+	for (int i = 0; i < 4; i++) {
+		bool on_tcp = i == 3;
+		struct bench b = on_tcp ? bench_open() : open_far();
+		struct stream there = a_to_b(&b), back = b_to_a(&b);
+		char byte;
+
+		if (on_tcp) {
+			bench_link_far_of(&b, RING);
+			stream_moves_out(&there, &back);
+			assert_true(conn_tx_on_ring(b.a) && !conn_tx_on_ring(b.b));
+		}
+		assert_int_equal(stream_send(&back, 100), 100);
+		assert_int_equal(conn_shutdown(b.a, b.a_fd, SHUT_WR), 0);
+		assert_int_equal(conn_shutdown(b.b, b.b_fd, SHUT_WR), 0);
+		if (i)
+			assert_int_equal(stream_take(&back, RING), 100);
+		if (i == 2)
+			assert_int_equal(conn_recv(b.a, b.a_fd, &byte, 1, 0), 0);
+		retreat_far_all_away(&b.a, &b.a_fd, 1, REASON_SHARED);
+		assert_false(load_relaxed(&b.a->link_dead));
+		bench_close_b(&b);
+		if (!i)
+			assert_int_equal(stream_take(&back, RING), 100);
+		assert_int_equal(conn_recv(b.a, b.a_fd, &byte, 1, 0), 0);
+		bench_close_far(&b);
+	}
+}
+
 /* What a send announced, and the peer has acknowledged, is void when that goes, whatever comes instead of the frame. */
 static void who_has_gone_awaits_no_frame(void **state)
 {
@@ -558,6 +589,7 @@ int main(void)
 		cmocka_unit_test(an_end_behind_a_switch_that_comes_is_one),
 		cmocka_unit_test(behind_an_end_only_what_was_read_is_handed_on),
 		cmocka_unit_test(who_has_ended_its_stream_may_go),
+		cmocka_unit_test(behind_both_ends_nothing_is_said),
 		cmocka_unit_test(who_has_gone_awaits_no_frame),
 		cmocka_unit_test(an_exec_that_fails_leaves_streams_that_go_on),
 		cmocka_unit_test(nothing_leaves_tcp_during_an_exec),
