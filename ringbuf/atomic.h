@@ -13,6 +13,7 @@
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
+#define NOINLINE __attribute__((noinline))
 
 /* No order: counters, and words whose order is made by somebody else's fence. */
 #define load_relaxed(p) atomic_load_explicit((p), memory_order_relaxed)

@@ -12,8 +12,8 @@
 #include "ringbuf/doorbell.h"
 #include "ringbuf/sys.h"
 
-#define DRAIN_BATCH 16
-#define DRAIN_BATCHES_MAX 4
+#define DRAIN_BATCH 8
+#define DRAIN_BATCHES_MAX 8
 #define RING_ATTEMPTS 3
 #define PORT_ATTEMPTS 16
 

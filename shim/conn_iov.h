@@ -138,6 +138,8 @@ static inline bool iov_meets_hole(const struct iov_walk *walk)
 }
 
 #define IOV_WINDOW 64
+/* So many need little of a stack that may be a signal handler's own. */
+#define IOV_FEW 8
 
 /* The next up to IOV_WINDOW pieces, at most `cap` bytes, for a system call. Returns how many; *bytes is their sum. */
 static inline size_t iov_window(const struct iov_walk *walk, size_t cap, struct iovec out[IOV_WINDOW], size_t *bytes)

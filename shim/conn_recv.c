@@ -63,10 +63,8 @@ static ssize_t take_stash(struct conn *c, const struct iov_walk *walk, int flags
 	return (ssize_t)done;
 }
 
-/* At most `cap` bytes from the kernel's socket. */
-static ssize_t take_tcp(struct conn *c, int fd, const struct iov_walk *w, size_t cap, int flags, struct msghdr *m)
+static inline ssize_t take_tcp_by(struct conn *c, int fd, const struct iov_walk *w, size_t cap, int flags, struct msghdr *m, struct iovec *window)
 {
-	struct iovec window[IOV_WINDOW];
 	struct msghdr local = { .msg_iov = window };
 	size_t bytes;
 	ssize_t n;
@@ -89,6 +87,21 @@ static ssize_t take_tcp(struct conn *c, int fd, const struct iov_walk *w, size_t
 	else if (n < 0)
 		conn_kernel_told(c, (int)-n);
 	return n;
+}
+
+static NOINLINE ssize_t take_tcp_many(struct conn *c, int fd, const struct iov_walk *w, size_t cap, int flags, struct msghdr *m)
+{
+	struct iovec window[IOV_WINDOW];
+
+	return take_tcp_by(c, fd, w, cap, flags, m, window);
+}
+
+/* At most `cap` bytes from the kernel's socket. */
+static ssize_t take_tcp(struct conn *c, int fd, const struct iov_walk *w, size_t cap, int flags, struct msghdr *m)
+{
+	struct iovec window[IOV_FEW];
+
+	return likely(w->nr <= IOV_FEW) ? take_tcp_by(c, fd, w, cap, flags, m, window) : take_tcp_many(c, fd, w, cap, flags, m);
 }
 
 /* What the ring has; 0: nothing. -EFAULT: the program's memory; any other error is a lie. */
@@ -132,7 +145,8 @@ static ssize_t take_ring(struct conn *c, const struct iov_walk *walk, int flags)
  */
 static ssize_t peek_across(struct conn *c, int fd, const struct iov_walk *walk, size_t cap, int flags)
 {
-	uint8_t expected[FRAME_SIZE], got[FRAME_SIZE], discarded[DISCARD_BYTES];
+	static uint8_t discarded[DISCARD_BYTES]; /* whoever's */
+	uint8_t expected[FRAME_SIZE], got[FRAME_SIZE];
 	struct iovec window[IOV_WINDOW];
 	struct msghdr local = { .msg_iov = window };
 	struct iov_walk rest = *walk;

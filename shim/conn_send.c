@@ -30,9 +30,8 @@
 #define HEALTH_EVERY 64	/* sends to a half-closed peer for one look at the socket, after the first few */
 #define HEALTH_FIRST 4
 
-static ssize_t give_tcp(struct conn *c, int fd, const struct iov_walk *w, int flags, const struct msghdr *m)
+static inline ssize_t give_tcp_by(struct conn *c, int fd, const struct iov_walk *w, int flags, const struct msghdr *m, struct iovec *window)
 {
-	struct iovec window[IOV_WINDOW];
 	struct msghdr local = { .msg_iov = window };
 	size_t bytes;
 	ssize_t n;
@@ -50,6 +49,20 @@ static ssize_t give_tcp(struct conn *c, int fd, const struct iov_walk *w, int fl
 	else if (n < 0)
 		conn_kernel_told(c, (int)-n);
 	return n;
+}
+
+static NOINLINE ssize_t give_tcp_many(struct conn *c, int fd, const struct iov_walk *w, int flags, const struct msghdr *m)
+{
+	struct iovec window[IOV_WINDOW];
+
+	return give_tcp_by(c, fd, w, flags, m, window);
+}
+
+static ssize_t give_tcp(struct conn *c, int fd, const struct iov_walk *w, int flags, const struct msghdr *m)
+{
+	struct iovec window[IOV_FEW];
+
+	return likely(w->nr <= IOV_FEW) ? give_tcp_by(c, fd, w, flags, m, window) : give_tcp_many(c, fd, w, flags, m);
 }
 
 static inline void notified(struct conn *c, int fd, uint32_t said)

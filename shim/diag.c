@@ -47,7 +47,7 @@ struct request {
 /* Room for the answer and the attributes that the kernel adds unasked. */
 union answer {
 	struct nlmsghdr head;
-	uint8_t bytes[2048];
+	uint8_t bytes[512];
 };
 
 static void request_make(struct request *rq, const struct nego_tuple *t, enum diag_side side, uint32_t scope)

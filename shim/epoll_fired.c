@@ -65,7 +65,7 @@ static int open_fdinfo(int epfd)
 bool epoll_has_fired(int epfd, int fd)
 {
 	struct seen seen = { .fd = fd };
-	char bytes[2048];
+	char bytes[512];
 	size_t len = 0, total = 0;
 	ssize_t n = 0;
 	int info = open_fdinfo(epfd);

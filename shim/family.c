@@ -160,7 +160,7 @@ static void tell_apart(void)
 /* Readable no more, it would be silent for those who have not looked yet: so they are woken once more. */
 static void shorten_notices(void)
 {
-	char buf[4096];
+	char buf[512];
 	int bytes = 0;
 
 	if (notices < 0 || sys_call3(SYS_ioctl, notices, FIONREAD, &bytes) < 0 || bytes < ENDS_KEPT)

@@ -18,7 +18,6 @@
 
 _Static_assert(GUARD_READY == FDTAB_MAX, "one comparison tells both");
 
-#define NOINLINE __attribute__((noinline))
 
 /*
  * Returns from the wrapper unless `word` is a connection that is not known to be pinned; `slow` is for numbers that have to be looked at more

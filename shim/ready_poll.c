@@ -25,8 +25,9 @@
 #include "ringbuf/sys.h"
 #include "shim/wait.h"
 
-/* Calls with fewer fds need no memory but the stack. */
-#define FEW_FDS 32
+/* Calls with fewer fds need no memory but the stack; with fewer still little of that, which a signal handler may have (README.md, "Where it differs"). */
+#define FEW_FDS 4
+#define SOME_FDS 32
 /* While rings give an answer the kernel is asked no more often than this for what else there may be. */
 #define LOOK_EVERY_NS 30000
 #define ASK_ALWAYS (POLLERR | POLLHUP)
@@ -356,35 +357,60 @@ again:
 	}
 }
 
-int ready_poll(struct pollfd *fds, uint64_t nr_fds, int64_t timeout_ns, const sigset_t *mask, bool select)
+static int poll_in(struct poll_call *p, struct pollfd *kernel, struct item *items, int64_t timeout_ns, const sigset_t *mask)
 {
-	struct pollfd few_kernel[4 * FEW_FDS + 1];
-	struct item few_items[FEW_FDS];
-	struct poll_call p = { .fds = fds, .kernel = few_kernel, .items = few_items, .nr_fds = nr_fds,
-			       .bell_set = -1, .handled = counted_now(), .select = select };
-	struct signals_held held;
 	int n;
 
-	p.held = &held;
-	signals_hold(&held);
-	if (nr_fds > FEW_FDS) {
-		long at;
-
-		p.map_bytes = nr_fds * (4 * sizeof(struct pollfd) + sizeof(struct item)) + sizeof(struct pollfd);
-		at = sys_mmap(NULL, p.map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (sys_failed(at)) {
-			signals_release(&held);
-			return -ENOMEM;
-		}
-		p.map = (void *)at;
-		p.items = p.map;
-		p.kernel = (struct pollfd *)(p.items + nr_fds);
-	}
-	UNWOUND_BEGIN(poll_abandoned, &p);
-	n = poll_loop(&p, timeout_ns, signals_asleep(&held, mask));
+	p->kernel = kernel;
+	p->items = items;
+	UNWOUND_BEGIN(poll_abandoned, p);
+	n = poll_loop(p, timeout_ns, signals_asleep(p->held, mask));
 	UNWOUND_END();
-	if (p.map)
-		sys_munmap(p.map, p.map_bytes);
+	return n;
+}
+
+static NOINLINE int poll_few(struct poll_call *p, int64_t timeout_ns, const sigset_t *mask)
+{
+	struct pollfd kernel[4 * FEW_FDS + 1];
+	struct item items[FEW_FDS];
+
+	return poll_in(p, kernel, items, timeout_ns, mask);
+}
+
+static NOINLINE int poll_some(struct poll_call *p, int64_t timeout_ns, const sigset_t *mask)
+{
+	struct pollfd kernel[4 * SOME_FDS + 1];
+	struct item items[SOME_FDS];
+
+	return poll_in(p, kernel, items, timeout_ns, mask);
+}
+
+static NOINLINE int poll_many(struct poll_call *p, int64_t timeout_ns, const sigset_t *mask)
+{
+	struct item *items;
+	long at;
+	int n;
+
+	p->map_bytes = p->nr_fds * (4 * sizeof(struct pollfd) + sizeof(struct item)) + sizeof(struct pollfd);
+	at = sys_mmap(NULL, p->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (sys_failed(at))
+		return -ENOMEM;
+	p->map = items = (struct item *)at;
+	n = poll_in(p, (struct pollfd *)(items + p->nr_fds), items, timeout_ns, mask);
+	sys_munmap(p->map, p->map_bytes);
+	return n;
+}
+
+int ready_poll(struct pollfd *fds, uint64_t nr_fds, int64_t timeout_ns, const sigset_t *mask, bool select)
+{
+	struct signals_held held;
+	struct poll_call p = { .fds = fds, .nr_fds = nr_fds, .bell_set = -1, .handled = counted_now(), .select = select, .held = &held };
+	int n;
+
+	signals_hold(&held);
+	n = nr_fds <= FEW_FDS	? poll_few(&p, timeout_ns, mask) :
+	    nr_fds <= SOME_FDS	? poll_some(&p, timeout_ns, mask) :
+				  poll_many(&p, timeout_ns, mask);
 	signals_release(&held);
 	return n;
 }

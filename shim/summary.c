@@ -118,8 +118,11 @@ void summary_add_reason(unsigned int reason)
 		fetch_add(&totals.reasons[reason], 1);
 }
 
+static _Atomic uint32_t being_told;
+
 void summary_in_child(void)
 {
+	store_relaxed(&being_told, 0);
 	memset(&totals, 0, sizeof(totals));
 }
 
@@ -175,17 +178,18 @@ static bool anything_to_tell(void)
 
 void summary_write(void)
 {
-	char bytes[4096];
+	/* Not on the stack, which may be a signal handler's own. Who comes in the middle has nothing to add. */
+	static char bytes[4096];
 	struct text text;
 	int fd, err;
 
-	if (!options.summary_path || !anything_to_tell())
+	if (!options.summary_path || !anything_to_tell() || exchange(&being_told, 1))
 		return;
 	text_start(&text, bytes, sizeof(bytes));
 	format_line(&text);
 	if (to_stderr()) {
 		text_to_stderr(&text);
-		return;
+		goto done;
 	}
 	fd = summary_fd >= 0 ? summary_fd : open_path();
 	err = fd < 0 ? fd : text_write(&text, fd);
@@ -193,4 +197,6 @@ void summary_write(void)
 		(void)sys_close(fd);
 	if (err)
 		complain(-err);
+done:
+	store_relaxed(&being_told, 0);
 }
