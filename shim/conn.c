@@ -230,6 +230,7 @@ void conn_release(struct conn *c, int fd)
 	if (conn_lock_both(c) < 0) {
 		/* This thread was interrupted inside a call on it: that call still needs the record, so it is never given back. */
 		log_warn("connection %u: closed by a signal handler in the middle of a call", c->index);
+		conn_use_bury(c);
 		return;
 	}
 	nego_leave(c);

@@ -409,6 +409,8 @@ ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 		bool wait, behind_ring;
 
 		n = conn_entered(c, fd, &c->rx.lock, conn_lock_rx(c));
+		if (unlikely(n == -EBADF) && sleep.slept && (fd = conn_call_number(c)) >= 0)
+			continue;
 		if (n < 0)
 			break;
 		n = step(c, fd, &w, flags, m);

@@ -414,6 +414,8 @@ ssize_t conn_send_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr
 			conn_drop(c);
 		}
 		n = conn_entered(c, fd, &c->tx.lock, conn_lock_tx(c));
+		if (unlikely(n == -EBADF) && sleep.slept && (fd = conn_call_number(c)) >= 0)
+			continue;
 		if (n < 0)
 			break;
 		n = step(c, fd, &w, flags & ~MSG_DONTWAIT, m, patient && blocks);

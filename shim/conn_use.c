@@ -35,6 +35,7 @@ struct use {
 	_Atomic uint32_t flushed;	/* the end of the process has been announced */
 	_Atomic uint32_t sleepers;	/* data calls that have slept and are not over */
 	_Atomic uint32_t kept;		/* 1 + the hidden descriptor that they have instead of the closed one */
+	_Atomic uint32_t buried;	/* closed, and nothing more will come of it */
 	_Atomic uint32_t leaving;	/* the link was given up, and is still there: a state, above it how many were */
 	struct segment segment;		/* of that one, with its bells */
 	int bells[2];
@@ -42,6 +43,10 @@ struct use {
 };
 
 enum { LEAVING_NOT, LEAVING_SOON, LEAVING, LEAVING_NOW, LEAVING_STATE = 3, LEAVING_NEXT = 4 };
+
+/* For whoever closes and has lost his processor, with a record that may be needed for ever. */
+#define DECIDE_PAUSE_NS 50000
+#define DECIDE_PAUSES 20000
 
 static _Atomic uint32_t nr_leaving;
 
@@ -70,6 +75,7 @@ void conn_use_opened(struct conn *c)
 	/* Not `nr`: a thread that still has the record's former name may be between conn_hold() and its conn_drop(). */
 	store_relaxed(&use_of(c)->closing, 0);
 	store_relaxed(&use_of(c)->flushed, 0);
+	store_relaxed(&use_of(c)->buried, 0);
 }
 
 /* The next that may have a row, from `index` on; CONN_MAX: none. */
@@ -374,6 +380,39 @@ static bool has_passed(const struct conn *c, const struct conn_sleep *s)
 	return unlikely(s->passed) && s->passed == era_of(load_relaxed(&use_of(c)->nr));
 }
 
+static int other_number(const struct conn *c)
+{
+	int fd = fdtab_next_conn(0);
+
+	while (fd >= 0 && fdtab_get(fd) != c)
+		fd = fdtab_next_conn((unsigned int)fd + 1);
+	return fd;
+}
+
+/* Who closes has taken the number out of the table before the lanes are his: then it is known what comes of the sleeping calls. */
+int conn_call_number(const struct conn *c)
+{
+	const struct timespec pause = { .tv_nsec = DECIDE_PAUSE_NS };
+	struct use *u = use_of(c);
+
+	for (int i = 0; i < DECIDE_PAUSES; i++) {
+		bool decided = load_acquire(&u->closing) || load_acquire(&u->buried);
+		int fd = other_number(c);
+
+		if (fd < 0)
+			fd = (int)load_acquire(&u->kept) - 1;
+		if (fd >= 0 || decided)
+			return fd;
+		(void)sys_nanosleep(&pause);
+	}
+	return -1;
+}
+
+void conn_use_bury(struct conn *c)
+{
+	store_release(&use_of(c)->buried, 1);
+}
+
 int conn_call_waits(struct conn *c, struct conn_sleep *s, int *fd, int what, bool briefly, int64_t deadline_ns)
 {
 	int r = briefly ? wait_briefly(c, *fd, deadline_ns, &s->handled) :
@@ -381,7 +420,7 @@ int conn_call_waits(struct conn *c, struct conn_sleep *s, int *fd, int what, boo
 
 	if (likely(fdtab_get(*fd) == c))
 		return r;
-	*fd = (int)load_acquire(&use_of(c)->kept) - 1;
+	*fd = conn_call_number(c);
 	return *fd < 0 || r == WAIT_HANDLED ? -EBADF : r;
 }
 

@@ -53,6 +53,11 @@ static inline bool conn_call_is_due(const struct conn_sleep *s)
 }
 /* The call is over. */
 void conn_call_ends(struct conn *c, struct conn_sleep *s);
+/*
+ * The number by which a call that has slept goes on when its own has been closed: another of the connection, or the hidden one. -1: there is none.
+ * No lane locked.
+ */
+int conn_call_number(const struct conn *c);
 /* May `fd` be used for c? Its number in the table, or the hidden one of the calls that go on. */
 bool conn_call_has(const struct conn *c, int fd);
 /* Are there such calls now? */
@@ -74,6 +79,8 @@ bool conn_use_is_leaving(const struct conn *c);
 /* It is down, and another may come, both lanes locked: who slept through all of it is a user again. */
 void conn_use_renew(struct conn *c);
 
+/* The record is left as it is, since a call that a handler has interrupted needs it. */
+void conn_use_bury(struct conn *c);
 /* The process's hold ends: at once, or with the last use. */
 void conn_use_close(struct conn *c);
 

@@ -64,6 +64,8 @@ static int go_to_tcp(struct conn *c, int fd, int flags)
 
 	for (;;) {
 		r = conn_entered(c, fd, &c->tx.lock, conn_lock_tx(c));
+		if (unlikely(r == -EBADF) && sleep.slept && (fd = conn_call_number(c)) >= 0)
+			continue;
 		if (r < 0)
 			break;
 		do

@@ -100,6 +100,65 @@ static void close_under_use(void)
 	MUST(pthread_join(thread, NULL) == 0);
 }
 
+enum { SLEEPERS = 300, GIVEN = 10 };
+static int ends[2];	/* the second is the sleeper's */
+static _Atomic int sleeper_tid, rounds_begun, nr_closed;
+
+/* The kernel holds the socket for a call that sleeps: it gets what comes, whoever closes its number meanwhile. */
+static void *sleeper(void *arg)
+{
+	for (int round = 0; round < SLEEPERS; round++) {
+		char in[64];
+
+		while (atomic_load(&rounds_begun) <= round)
+			sched_yield();
+		atomic_store(&sleeper_tid, gettid());
+		MUST(recv(ends[1], in, sizeof(in), 0) == GIVEN);
+		atomic_store(&sleeper_tid, 0);
+	}
+	return NULL;
+}
+
+static void *closer(void *arg)
+{
+	for (int round = 0; round < SLEEPERS; round++) {
+		while (atomic_load(&rounds_begun) <= round || !atomic_load(&sleeper_tid) || !asleep(atomic_load(&sleeper_tid)))
+			sched_yield();
+		atomic_store(&nr_closed, 2 * round + 1);
+		MUST(close(ends[1]) == 0);
+		atomic_store(&nr_closed, 2 * round + 2);
+	}
+	return NULL;
+}
+
+static void close_under_sleeper(void)
+{
+	pthread_t threads[2];
+	int copy = -1;
+
+	MUST(pthread_create(&threads[0], NULL, sleeper, NULL) == 0 && pthread_create(&threads[1], NULL, closer, NULL) == 0);
+	for (int round = 0; round < SLEEPERS; round++) {
+		ends[1] = tcp_pair(&ends[0]);
+		ping_pong(ends[0], ends[1], 12);
+		if (round % 4 == 0)
+			copy = dup(ends[1]);
+		atomic_store(&rounds_begun, round + 1);
+		while (atomic_load(&nr_closed) < 2 * round + 1)
+			sched_yield();
+		for (volatile int moment = round * 37 % 800; moment; moment--)
+			;
+		MUST(send(ends[0], "some bytes", GIVEN, 0) == GIVEN);
+		while (atomic_load(&sleeper_tid) || atomic_load(&nr_closed) < 2 * round + 2)
+			sched_yield();
+		if (copy >= 0)
+			MUST(close(copy) == 0);
+		copy = -1;
+		MUST(read(ends[0], &(char){ 0 }, 1) == 0 && close(ends[0]) == 0);
+	}
+	for (int i = 0; i < 2; i++)
+		MUST(pthread_join(threads[i], NULL) == 0);
+}
+
 enum { HANDLED = 200, SIGNALS = 20 };
 static int handled[2];	/* the connection's two ends */
 static _Atomic int nr_sent, over;
@@ -171,6 +230,11 @@ int main(int argc, char **argv)
 		alarm(60);
 		send_from_handlers();
 		SAY("handled\n");
+		return 0;
+	}
+	if (argc > 1 && !strcmp(argv[1], "asleep")) {
+		close_under_sleeper();
+		SAY("heard\n");
 		return 0;
 	}
 	if (argc > 1) {

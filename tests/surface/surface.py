@@ -383,6 +383,8 @@ def cases(probes, work):
         "asynchronous-io": Case(probe("bare", "aio"), at_once, counted("aio", 1)),
         "race": Case(probe("race")),
         "race-on-ring": Case(probe("race"), at_once, check=ring_used),
+        "race-asleep": Case(probe("race", "asleep")),
+        "race-asleep-on-ring": Case(probe("race", "asleep"), at_once, ring_used),
         "race-handlers": Case(probe("race", "handlers")),
         "race-handlers-on-ring": Case(probe("race", "handlers"), at_once, ring_used),
         "race-close": Case(probe("race", "close")),
