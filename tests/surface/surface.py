@@ -390,8 +390,8 @@ def cases(probes, work):
         "race-close": Case(probe("race", "close")),
         "race-close-on-ring": Case(probe("race", "close"), at_once, ring_used),
         # shim/README.md, "Where it differs": what is said there of a handler's stack.
-        "stack": Case(probe("stack", "2560")),
-        "stack-on-ring": Case(probe("stack", "2560"), at_once, ring_used),
+        "stack": Case(probe("stack", "4096")),
+        "stack-on-ring": Case(probe("stack", "4096"), at_once, ring_used),
         "summary-none": Case(probe("summary", "none"), check=no_line),
         "summary-no-file-size": Case(probe("summary", "no-file-size"), check=no_line),
         "summary-on-ring": Case(probe("summary", "exit"), at_once, on_ring),
