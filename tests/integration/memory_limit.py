@@ -65,7 +65,9 @@ def own_view():
     for name, words in (('setgroups', 'deny'), ('uid_map', f'0 {user} 1'), ('gid_map', f'0 {group} 1')) if user else ():
         with open(f'/proc/self/{name}', 'w', encoding='ascii') as f:
             f.write(words)
-    if libc.mount(b'none', b'/', None, MS_REC | MS_PRIVATE, None) or libc.mount(b'none', ROOT.encode(), b'tmpfs', 0, None):
+    # In a changed root that is no mount of its own, the place itself may be on one.
+    apart = any(libc.mount(b'none', place, None, MS_REC | MS_PRIVATE, None) == 0 for place in (b'/', b'/sys'))
+    if not apart or libc.mount(b'none', ROOT.encode(), b'tmpfs', 0, None):
         print('no mount namespace may be made')
         sys.exit(77)
     os.mkdir(f'{ROOT}/memory')
