@@ -172,7 +172,7 @@ static bool set_is_calm(const struct epoll_set *s)
 static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
 			const struct sleeping *w)
 {
-	int64_t deadline = timeout_ns > 0 ? now_ns() + timeout_ns : 0, left = timeout_ns, slice;
+	int64_t deadline = timeout_ns > 0 ? now_ns() + timeout_ns : 0, left = timeout_ns, slice, slept_from = 0;
 	unsigned rounds = 0;
 	bool spun = false;
 
@@ -227,6 +227,7 @@ static int wait_entered(struct epoll_set *s, int epfd, struct epoll_event *event
 			set_lock(s);
 			if (n)
 				continue;
+			slept_from = spin_sleep_begins();
 		}
 		if (set_arm_all(s)) {
 			let_others_in(s, ++rounds);
@@ -250,6 +251,9 @@ sleep:
 		set_unlock(s);
 		n = sleep_on_set(s, epfd, events, max, slice, w);
 		s->looked_ns = now_ns();
+		if (slept_from && (n > 0 || n == -EAGAIN))
+			spin_slept(s->looked_ns - slept_from);
+		slept_from = 0;
 		s->turn = n == max;
 		if (n == 0 && slice != left) {
 			look_around(s, s->looked_ns);

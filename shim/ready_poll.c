@@ -284,7 +284,7 @@ static bool is_kernels(const struct poll_call *p)
 
 static int poll_loop(struct poll_call *p, int64_t timeout_ns, const sigset_t *mask)
 {
-	int64_t deadline = timeout_ns > 0 ? now_ns() + timeout_ns : 0, left = timeout_ns, slice;
+	int64_t deadline = timeout_ns > 0 ? now_ns() + timeout_ns : 0, left = timeout_ns, slice, slept_from = 0;
 	bool spun = false;
 	int n;
 
@@ -321,6 +321,7 @@ static int poll_loop(struct poll_call *p, int64_t timeout_ns, const sigset_t *ma
 			spun = true;
 			if (spin_until(has_news, p))
 				goto again;
+			slept_from = spin_sleep_begins();
 		}
 		if (poll_arm(p))
 			goto again;
@@ -331,6 +332,9 @@ static int poll_loop(struct poll_call *p, int64_t timeout_ns, const sigset_t *ma
 		}
 		slice = poll_until_look(p, left);
 		n = poll_sleep(p, slice, mask);
+		if (slept_from && n > 0)
+			spin_slept(now_ns() - slept_from);
+		slept_from = 0;
 		poll_after_sleep(p);
 		if (n == 0 && slice != left && p->has_sets)
 			fill(p);

@@ -5,6 +5,10 @@
  * budget up, what came later or not at all halves it, and a budget that has come to nothing is tried again after
  * a number of waits that doubles with each failure and shrinks slowly with success.
  *
+ * What a sleep and a wake-up take is some microseconds on a machine of one's own, and a hundred in a guest whose idle CPUs are given away. So waits that
+ * end asleep are timed, and a hit pays if it took at most five eighths of what they take: between two that sleep such a wait has two wake-ups in it, and whoever
+ * spins is spared one. A try lasts as long as such a wait, or two that have given up would never find back to spinning.
+ *
  * A spin that took far longer than its budget was preempted: there are more threads than CPUs. Then spinning takes the CPU from the very thread
  * that is waited for, and the scheduler, to which a process that never sleeps is one that computes, gives it the CPU back last: in a crowd those are served
  * first that have slept. So of the time that passes only a small part may be lost in spins: what is lost is paid for by a long multiple of it
@@ -22,11 +26,12 @@
 
 #define BUDGET_MAX_NS 50000u
 #define BUDGET_START_NS 20000u
-/* More than a round trip between two that sleep, or two that have given up would never find back to spinning. */
 #define BUDGET_TRY_NS 20000u
 #define BUDGET_LEAST_NS 2500u
 #define SLACK_NS 5000u
 #define PAYS_NS 12000u
+/* Who sleeps longer waits for something else than wake-ups. */
+#define SLEEP_MAX_NS 250000u
 #define PREEMPTED_NS 50000u
 #define LOST_TIMES 32
 #define LOST_PAID_MAX_NS INT64_C(100000000)	/* paid for in advance at most: a loss of 3 ms */
@@ -43,6 +48,7 @@ static struct {
 	_Atomic uint32_t skip;		/* waits until the next try, while the budget is 0 */
 	_Atomic uint32_t next_skip;
 	_Atomic uint32_t hits;		/* since next_skip last shrank */
+	_Atomic uint32_t asleep_ns;	/* what a wait takes that ends asleep; 0: not known */
 	_Atomic int64_t paid_until;	/* what was lost is paid for at that time, at LOST_TIMES */
 	_Atomic uint8_t owes;		/* until then no spinning */
 } spin;
@@ -66,6 +72,39 @@ static bool owes(int64_t now)
 		return true;
 	store_relaxed(&spin.owes, 0);
 	return false;
+}
+
+static uint32_t at_least(uint32_t ns, uint32_t least_ns)
+{
+	return ns > least_ns ? ns : least_ns;
+}
+
+static uint32_t pays_ns(void)
+{
+	return at_least(load_relaxed(&spin.asleep_ns) / 8 * 5, PAYS_NS);
+}
+
+int64_t spin_sleep_begins(void)
+{
+	if (options.spin_us != OPTION_SPIN_AUTO || load_relaxed(&spin.nr_cpus) == 1 || clock_counter_lost())
+		return 0;
+	return now_ns();
+}
+
+void spin_slept(int64_t ns)
+{
+	uint32_t known = load_relaxed(&spin.asleep_ns), told = (uint32_t)ns;
+
+	if (ns <= 0 || ns > SLEEP_MAX_NS)
+		return;
+	/* Quickly down: what is short was not the machine's doing. */
+	if (!known)
+		known = told;
+	else if (told < known)
+		known -= (known - told) / 4;
+	else
+		known += (told - known) / 16;
+	store_relaxed(&spin.asleep_ns, known);
 }
 
 uint32_t spin_budget_ns(void)
@@ -97,7 +136,7 @@ uint32_t spin_budget_at(int64_t now)
 		store_relaxed(&spin.skip, skip - 1);
 		return 0;
 	}
-	return BUDGET_TRY_NS;
+	return at_least(load_relaxed(&spin.asleep_ns) / 4 * 5, BUDGET_TRY_NS);
 }
 
 static void give_up_for_a_while(void)
@@ -151,20 +190,20 @@ bool spin_allowed(void)
 	return options.spin_us && load_relaxed(&spin.nr_cpus) != 1 && !load_relaxed(&spin.owes);
 }
 
-void spin_result(bool hit, uint32_t spent_ns, int64_t now)
+void spin_result(bool hit, uint32_t budget_ns, uint32_t spent_ns, int64_t now)
 {
-	uint32_t budget = load_relaxed(&spin.budget_ns);
+	uint32_t budget = load_relaxed(&spin.budget_ns), pays = pays_ns();
 
 	if (options.spin_us != OPTION_SPIN_AUTO)
 		return;
-	if (spent_ns > PREEMPTED_NS + budget) {
+	if (spent_ns > PREEMPTED_NS + budget_ns) {
 		note_lost(spent_ns, now);
-	} else if (hit && spent_ns <= PAYS_NS) {
-		uint32_t wanted = spent_ns * 4 + SLACK_NS;
+	} else if (hit && spent_ns <= pays) {
+		uint32_t wanted = spent_ns * 4 + SLACK_NS, most = at_least(2 * pays, BUDGET_MAX_NS);
 
 		if (wanted > budget)
 			budget = budget / 2 + wanted / 2;
-		store_relaxed(&spin.budget_ns, budget > BUDGET_MAX_NS ? BUDGET_MAX_NS : budget);
+		store_relaxed(&spin.budget_ns, budget > most ? most : budget);
 		note_hit();
 	} else if (budget / 2 < BUDGET_LEAST_NS) {
 		give_up_for_a_while();
@@ -195,7 +234,7 @@ static inline bool run(bool (*ready)(void *arg), void *arg, bool relaxes)
 		if (unlikely(counted_now() != handled))
 			return hit;
 	}
-	spin_result(hit, spent > UINT32_MAX ? UINT32_MAX : (uint32_t)spent, now);
+	spin_result(hit, budget, spent > UINT32_MAX ? UINT32_MAX : (uint32_t)spent, now);
 	return hit;
 }
 

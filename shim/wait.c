@@ -252,6 +252,7 @@ int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, u
 	struct sleeper s = { .c = c, .want = what == WAIT_RX ? POLLIN : POLLOUT, .handled = handled };
 	bool linked = conn_is_linked(c);
 	bool rung = false;
+	int64_t slept_from = 0;
 	int r = counted_verdict(handled, is_timed(c, what));
 
 	if (unlikely(r))
@@ -262,6 +263,8 @@ int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, u
 	UNWOUND_BEGIN(sleep_abandoned, &s);
 	if (linked && spin(c, what))
 		goto out;
+	if (linked)
+		slept_from = spin_sleep_begins();
 	signals_hold(&s.held_back);
 	if (linked && conn_arm(c, s.want))
 		goto release;
@@ -291,6 +294,8 @@ int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, u
 	if (s.unlinked)
 		conn_wait_leaves(c);
 	s.unlinked = false;
+	if (slept_from && (rung || s.far_rung))
+		spin_slept(now_ns() - slept_from);
 	hear_far(&s);
 	if (unlikely(idle_is_watched()))
 		idle_look(now_ns());

@@ -70,8 +70,12 @@ void wait_for_acknowledgement(struct conn *c, int fd, bool may_block);
 uint32_t spin_budget_ns(void);
 /* The same for who knows what now_ns() says. */
 uint32_t spin_budget_at(int64_t now);
-/* Of a spin that ended now: did it find what it waited for, and how long did it take? */
-void spin_result(bool hit, uint32_t spent_ns, int64_t now);
+/* Of a spin of that budget that ended now: did it find what it waited for, and how long did it take? */
+void spin_result(bool hit, uint32_t budget_ns, uint32_t spent_ns, int64_t now);
+/* The time when a wait that has not spun, or in vain, begins to sleep; 0: nobody will learn from how long it takes. */
+int64_t spin_sleep_begins(void);
+/* Of a wait that ended asleep, with news: how long it lasted since then. */
+void spin_slept(int64_t ns);
 
 /* Have waits been ending by spinning, so that a few looks more are worth their time? */
 bool spin_pays(void);

@@ -22,6 +22,11 @@ static int64_t now = INT64_C(1) << 50;
 
 struct options options;
 
+static void tell(bool hit, uint32_t spent_ns)
+{
+	spin_result(hit, spin_budget_at(now), spent_ns, now);
+}
+
 static bool never(void *arg)
 {
 	++*(unsigned *)arg;
@@ -44,7 +49,7 @@ static void fixed_budget_is_what_was_set(void **state)
 	assert_int_equal(looks, 0);
 	options.spin_us = 30;
 	assert_int_equal(spin_budget_ns(), 30000);
-	spin_result(false, 30000, now);
+	tell(false, 30000);
 	assert_int_equal(spin_budget_ns(), 30000);
 	assert_false(spin_until(never, &looks));
 	assert_true(looks > 0);
@@ -104,7 +109,7 @@ static unsigned miss_until_given_up(void)
 	for (unsigned i = 0; i < MANY; i++) {
 		if (!spin_pays())
 			return i;
-		spin_result(false, spin_budget_ns(), now);
+		tell(false, spin_budget_ns());
 	}
 	fail_msg("misses do not end the spinning");
 	return 0;
@@ -135,7 +140,7 @@ static void misses_end_it_and_tries_grow_rarer(void **state)
 
 		assert_true(waits > before);
 		before = waits;
-		spin_result(false, spin_budget_ns(), now);
+		tell(false, spin_budget_ns());
 	}
 }
 
@@ -147,10 +152,10 @@ static void hits_bring_it_back_within_bounds(void **state)
 	options.spin_us = OPTION_SPIN_AUTO;
 	miss_until_given_up();
 	waits_until_a_try();
-	spin_result(true, 3000, now);
+	tell(true, 3000);
 	assert_true(spin_pays());
 	for (int i = 0; i < 100; i++)
-		spin_result(true, 10000, now);
+		tell(true, 10000);
 	assert_true(spin_budget_ns() >= 20000);
 	assert_true(spin_budget_ns() <= 100000);
 }
@@ -162,7 +167,7 @@ static void hit_that_came_later_than_a_wake_up_is_a_miss(void **state)
 		skip();
 	options.spin_us = OPTION_SPIN_AUTO;
 	for (int i = 0; i < MANY && spin_pays(); i++)
-		spin_result(true, 40000, now);
+		tell(true, 40000);
 	assert_false(spin_pays());
 }
 
@@ -172,8 +177,62 @@ static void spin_in_peace(void)
 	options.spin_us = OPTION_SPIN_AUTO;
 	now += 100000 * MS;
 	waits_until_a_try();
-	spin_result(true, 1000, now);
+	tell(true, 1000);
 	assert_true(spin_pays());
+}
+
+static void sleep_often(int64_t ns)
+{
+	for (int i = 0; i < 100; i++)
+		spin_slept(ns);
+}
+
+/* In a guest whose idle CPUs are given away a wake-up takes fifty microseconds. */
+static void where_wake_ups_take_long_later_answers_pay(void **state)
+{
+	(void)state;
+	if (one_cpu())
+		skip();
+	options.spin_us = OPTION_SPIN_AUTO;
+	assert_true(spin_sleep_begins() > 0);
+	miss_until_given_up();
+	sleep_often(100000);
+	waits_until_a_try();
+	/* Long enough for a peer that has to be woken, and that is no lost CPU. */
+	assert_in_range(spin_budget_at(now), 100000, 150000);
+	tell(false, spin_budget_at(now));
+	assert_true(spin_allowed());
+	waits_until_a_try();
+	tell(true, 50000);
+	assert_true(spin_pays());
+	/* Nor does one answer that takes somewhat longer end it. */
+	assert_true(spin_budget_at(now) >= 100000);
+	for (int i = 0; i < MANY && spin_pays(); i++)
+		tell(true, 70000);
+	assert_false(spin_pays());
+}
+
+static void sleeps_that_are_short_or_wait_for_something_else_change_nothing(void **state)
+{
+	static const int64_t sleeps[] = { 251000, 1000 * MS, -1, 10000 };
+
+	(void)state;
+	if (one_cpu())
+		skip();
+	spin_in_peace();
+	sleep_often(10000);
+	for (unsigned i = 0; i < 4; i++) {
+		sleep_often(sleeps[i]);
+		miss_until_given_up();
+		waits_until_a_try();
+		assert_in_range(spin_budget_at(now), 20000, 21000);
+		tell(true, 1000);
+		for (int k = 0; k < MANY && spin_pays(); k++)
+			tell(true, 13000);
+		assert_false(spin_pays());
+	}
+	options.spin_us = 30;
+	assert_int_equal(spin_sleep_begins(), 0);
 }
 
 static void losing_the_cpu_ends_it_at_once(void **state)
@@ -182,7 +241,7 @@ static void losing_the_cpu_ends_it_at_once(void **state)
 	if (one_cpu())
 		skip();
 	spin_in_peace();
-	spin_result(true, 5 * MS, now);
+	tell(true, 5 * MS);
 	assert_false(spin_pays());
 	assert_false(spin_allowed());
 	for (int i = 0; i < MANY; i++)
@@ -195,17 +254,17 @@ static void what_was_lost_is_paid_for_by_time(void **state)
 	if (one_cpu())
 		skip();
 	spin_in_peace();
-	spin_result(false, 5 * MS, now);
+	tell(false, 5 * MS);
 	/* 32 times as long, less 100 ms that have passed already. */
 	now += 59 * MS;
 	assert_int_equal(spin_budget_at(now), 0);
 	now += 2 * MS;
 	assert_true(spin_budget_at(now) > 0);
 	assert_true(spin_allowed());
-	spin_result(true, 1000, now);
+	tell(true, 1000);
 	assert_true(spin_pays());
 	/* Nothing is left of the 100 ms. */
-	spin_result(true, 5 * MS, now);
+	tell(true, 5 * MS);
 	now += 158 * MS;
 	assert_int_equal(spin_budget_at(now), 0);
 	now += 2 * MS;
@@ -222,7 +281,7 @@ static void a_moment_now_and_then_changes_nothing(void **state)
 	spin_in_peace();
 	budget = spin_budget_at(now);
 	for (int i = 0; i < MANY; i++) {
-		spin_result(i % 2, 1 * MS, now);
+		tell(i % 2, 1 * MS);
 		assert_int_equal(spin_budget_at(now), budget);
 		now += 40 * MS;
 	}
@@ -237,7 +296,7 @@ static void moments_that_come_too_often_are_a_crowd(void **state)
 		skip();
 	spin_in_peace();
 	for (i = 0; i < MANY && spin_pays(); i++, now += 10 * MS)
-		spin_result(true, 1 * MS, now);
+		tell(true, 1 * MS);
 	assert_true(i > 1 && i < 10);
 	now -= 10 * MS;
 	assert_int_equal(spin_budget_at(now), 0);
@@ -250,7 +309,7 @@ static void however_long_it_was_lost_it_is_tried_again(void **state)
 		skip();
 	spin_in_peace();
 	for (int i = 0; i < 10; i++)
-		spin_result(true, UINT32_MAX, now);
+		tell(true, UINT32_MAX);
 	now += 1999 * MS;
 	assert_int_equal(spin_budget_at(now), 0);
 	now += 2 * MS;
@@ -262,7 +321,7 @@ static void a_spin_that_is_set_does_not_learn(void **state)
 	(void)state;
 	options.spin_us = 30;
 	for (int i = 0; i < 10; i++)
-		spin_result(true, 100 * MS, now);
+		tell(true, 100 * MS);
 	assert_int_equal(spin_budget_at(now), 30000);
 }
 
@@ -289,6 +348,8 @@ int main(void)
 		cmocka_unit_test(misses_end_it_and_tries_grow_rarer),
 		cmocka_unit_test(hits_bring_it_back_within_bounds),
 		cmocka_unit_test(hit_that_came_later_than_a_wake_up_is_a_miss),
+		cmocka_unit_test(where_wake_ups_take_long_later_answers_pay),
+		cmocka_unit_test(sleeps_that_are_short_or_wait_for_something_else_change_nothing),
 		cmocka_unit_test(losing_the_cpu_ends_it_at_once),
 		cmocka_unit_test(what_was_lost_is_paid_for_by_time),
 		cmocka_unit_test(a_moment_now_and_then_changes_nothing),
