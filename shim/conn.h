@@ -514,6 +514,8 @@ void conn_thread_wakes(struct conn *c, short want);
  * locked. A few loads; conn_frames_try() answers.
  */
 bool conn_attention(const struct conn *c);
+/* The last of it. Who has the lock may have looked before there was anything, and says nothing when it is done. */
+bool conn_is_unlooked(const struct conn *c);
 /*
  * Is there, or may there come at any moment, more to tell than bytes and room: an end, a reset, urgent data, a lane that goes? Then the kernel's
  * socket is looked at, whatever the rings have. A few loads. A peer that is killed says nothing before.

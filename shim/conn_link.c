@@ -154,14 +154,14 @@ static bool writable(struct conn *c)
 	return true;
 }
 
-static bool unlooked(const struct conn *c)
+bool conn_is_unlooked(const struct conn *c)
 {
-	return load_relaxed(&((struct conn *)c)->rx.unlooked);
+	return conn_is_linked(c) && load_relaxed(&((struct conn *)c)->rx.unlooked);
 }
 
 bool conn_attention(const struct conn *c)
 {
-	return conn_is_linked(c) && (conn_rx_attention(c) || conn_tx_attention(c) || unlooked(c));
+	return conn_is_linked(c) && (conn_rx_attention(c) || conn_tx_attention(c) || conn_is_unlooked(c));
 }
 
 uint32_t conn_take_rx_attention(struct conn *c)
@@ -377,7 +377,7 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 	/* An end of our own that is shut for reading looks the same. */
 	if (kernel & POLLRDHUP && !shut && conn_tx_on_ring(c))
 		conn_peer_ended(c);
-	if (kernel & (POLLIN | POLLRDHUP | POLLHUP | POLLERR) || conn_rx_attention(c) || unlooked(c) || conn_far_is_dead(c) || returning)
+	if (kernel & (POLLIN | POLLRDHUP | POLLHUP | POLLERR) || conn_rx_attention(c) || conn_is_unlooked(c) || conn_far_is_dead(c) || returning)
 		conn_frames_try(c, fd);
 	if (unlikely((was_tx_ring && !conn_tx_on_ring(c)) || ((returning || was_rx_ring) && !conn_rx_on_ring(c)))) {
 		kernel = ask_again(fd, want, kernel);

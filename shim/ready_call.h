@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "shim/conn.h"
+#include "shim/fdtab.h"
 
 /* One connection in the set. A connection may stand there several times. */
 struct item {
@@ -21,6 +22,7 @@ struct item {
 	short asserted;		/* what the kernel says all the time and nobody wants: not worth waking for */
 	short armed;
 	bool counted;		/* by conn_wait_enters() */
+	bool closing;		/* its number has left the table, and is still to leave the kernel's */
 	uint32_t born;		/* of the connection that it was counted on */
 	uint64_t far_at;	/* 1 + its place among what is extra: the fd of its far link, while armed */
 	uint64_t rx_seen, tx_seen;
@@ -53,6 +55,12 @@ static inline bool item_hold(const struct poll_call *p, const struct item *it)
 		return true;
 	conn_drop(it->conn);
 	return false;
+}
+
+/* Another thread may have closed the number since the call last compared them all. */
+static inline bool item_is_named(const struct poll_call *p, const struct item *it)
+{
+	return likely(fdtab_get(p->fds[it->at].fd) == it->conn);
 }
 
 /*

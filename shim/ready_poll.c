@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include "shim/conn_far.h"
@@ -123,20 +124,34 @@ static bool is_still(const struct item *it, const struct conn *c)
 	return it->conn == c && it->generation == c->generation;
 }
 
-/* Numbers are looked up anew after each sleep, as the kernel does: other threads may have closed some, or used them anew. */
-static bool numbers_changed(const struct poll_call *p)
+/* Who closes it has taken it out of the table, and is not done with the connection: the kernel has it yet. */
+static bool is_closing(const struct item *it, int fd)
 {
-	const struct item *it = p->items, *end = it + p->nr_items;
+	uint64_t cookie;
+	unsigned len = sizeof(cookie);
+
+	return it->generation == it->conn->generation && !fdtab_get(fd) && fdtab_other(fd) == FD_MARK_NONE &&
+	       sys_getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &len) == 0 && cookie == it->conn->cookie;
+}
+
+/* Numbers are looked up anew after each sleep, as the kernel does: other threads may have closed some, or used them anew. */
+static bool numbers_changed(struct poll_call *p)
+{
+	struct item *it = p->items, *end = it + p->nr_items;
 
 	for (uint64_t i = 0; i < p->nr_fds; i++) {
-		struct conn *c = p->fds[i].fd < 0 ? NULL : fdtab_get(p->fds[i].fd);
+		int fd = p->fds[i].fd;
+		struct conn *c = fd < 0 ? NULL : fdtab_get(fd);
 
 		if (it == end || it->at != i) {
 			if (conn_concerns_us(c))
 				return true;
-		} else if (!is_still(it++, c)) {
-			return true;
+			continue;
 		}
+		it->closing = unlikely(!is_still(it, c)) && is_closing(it, fd);
+		if (!is_still(it, c) && !it->closing)
+			return true;
+		it++;
 	}
 	return false;
 }
@@ -170,6 +185,11 @@ static int derive(struct poll_call *p)
 
 		if (kernel & POLLNVAL)
 			continue;
+		/* What the kernel has may be frames, and what it has not in a ring: the number is looked up again before anybody sleeps. */
+		if (unlikely(!item_is_named(p, it))) {
+			f->revents = 0;
+			continue;
+		}
 		if (unlikely(poll_roads(it->conn) != it->asked_on))
 			kernel = f->revents = ask_again(it, f->fd, f->events);
 		if (!conn_is_linked(it->conn) || !item_hold(p, it))

@@ -108,6 +108,15 @@ bool poll_arm(struct poll_call *p)
 		short want = POLLIN | (f->events & (POLLOUT | POLLWRNORM) ? POLLOUT : 0);
 
 		it->far_at = 0;
+		/* It is no sleeper to the peer any more, whose next bytes may go into a ring. */
+		if (unlikely(it->closing)) {
+			k->fd = -1;
+			continue;
+		}
+		if (unlikely(!item_is_named(p, it))) {
+			something = true;
+			break;
+		}
 		it->sleeps_on = poll_roads(it->conn);
 		/* Its link was given up since the kernel was asked, and of what it alone knows now it was not. */
 		if (unlikely(it->generation != it->conn->generation)) {
@@ -119,8 +128,10 @@ bool poll_arm(struct poll_call *p)
 			something = !sleeps_on_kernel(p, it);
 			continue;
 		}
-		if (!item_hold(p, it))
-			continue;
+		if (!item_hold(p, it)) {
+			something = true;
+			break;
+		}
 		ask_asserted(p, it);
 		k->events = ask_for(it, f->events);
 		if (it->asserted & (POLLHUP | POLLERR))
@@ -242,6 +253,9 @@ int64_t poll_until_look(struct poll_call *p, int64_t left_ns)
 		bool room = f->events & (POLLOUT | POLLWRNORM);
 		int64_t wait_ns;
 
+		/* The thread whose turn it is says nothing when it is done. */
+		if (unlikely(it->closing) || unlikely(conn_is_unlooked(it->conn)))
+			left_ns = left_ns < 0 || left_ns > SLICE_NS ? SLICE_NS : left_ns;
 		if ((!room && !conn_has_date(it->conn)) || !item_hold(p, it))
 			continue;
 		wait_ns = conn_look_again(it->conn, room);

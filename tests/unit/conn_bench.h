@@ -29,6 +29,8 @@ struct told {
 	unsigned retreated, switches, retreats;
 	bool off;		/* said by bench_off() */
 	int no_part;		/* what ready_part() answers */
+	void (*looks)(void);	/* asked whether the connection is off, see bench_when_looked() */
+	void (*sleeps_for)(int64_t ns);
 };
 extern struct told told;
 
@@ -46,6 +48,8 @@ void bench_switch(struct bench *b);
 struct bench bench_on_rings(void);
 /* As `ringway off` and `on` do. */
 void bench_off(bool off);
+/* From now on whoever looks whether a connection is to come back, or arms it, does `looks` there; NULL: no more. */
+void bench_when_looked(void (*looks)(void));
 void bench_close_a(struct bench *b);
 void bench_close_b(struct bench *b);
 void bench_close(struct bench *b);
