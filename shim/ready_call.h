@@ -38,6 +38,7 @@ struct poll_call {
 	uint64_t name;		/* of what is asked, for the next call to know it by */
 	int bell_set;		/* an epoll set of all that is extra, while we sleep on too many fds; -1: none */
 	bool gathered;		/* it stood for them in the last sleep */
+	bool again;		/* it has looked before, and found nothing */
 	bool relatives;		/* among what is extra is the watch on those who share a connection with us */
 	bool has_sets;		/* of ours, to be looked through before the kernel is asked about them */
 	uint64_t handled;	/* counted_now() as the call began */

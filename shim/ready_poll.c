@@ -170,6 +170,22 @@ static short ask_again(struct item *it, int fd, short want)
 }
 
 /*
+ * Who has slept is woken by the kernel when there is something, and asks of all numbers then. Here each is looked at in its turn, and that may be for nothing: what comes between two
+ * numbers of one connection is told of both.
+ */
+static void tell_under_all_numbers(struct poll_call *p)
+{
+	for (uint64_t i = 0; i < p->nr_fds; i++) {
+		const struct pollfd *f = &p->fds[i];
+		struct conn *c = f->revents && !(f->revents & POLLNVAL) ? fdtab_get(f->fd) : NULL;
+
+		for (uint64_t j = 0; c && j < p->nr_fds; j++)
+			if (fdtab_get(p->fds[j].fd) == c)
+				p->fds[j].revents |= f->revents;
+	}
+}
+
+/*
  * What the program is to be told, given what the kernel said in p->kernel (revents). Returns how many have something.
  */
 static int derive(struct poll_call *p)
@@ -192,8 +208,12 @@ static int derive(struct poll_call *p)
 		}
 		if (unlikely(poll_roads(it->conn) != it->asked_on))
 			kernel = f->revents = ask_again(it, f->fd, f->events);
-		if (!conn_is_linked(it->conn) || !item_hold(p, it))
+		if (!conn_is_linked(it->conn))
 			continue;
+		if (!item_hold(p, it)) {
+			f->revents = 0;
+			continue;
+		}
 		it->rx_seen = conn_rx_edge(it->conn);
 		it->tx_seen = conn_tx_edge(it->conn);
 		mask = conn_ready(it->conn, f->fd, f->events, kernel);
@@ -208,6 +228,8 @@ static int derive(struct poll_call *p)
 			nego_poke(it->conn, f->fd);
 		conn_drop(it->conn);
 	}
+	if (p->again)
+		tell_under_all_numbers(p);
 	for (uint64_t i = 0; i < p->nr_fds; i++) {
 		p->fds[i].revents &= p->fds[i].events | (p->select ? POLLNVAL : ASK_ALWAYS | POLLNVAL);
 		nr_ready += p->fds[i].revents != 0;
@@ -335,6 +357,7 @@ static int poll_loop(struct poll_call *p, int64_t timeout_ns, const sigset_t *ma
 		n = derive(p);
 		if (n)
 			return n;
+		p->again = true;
 		if (left == 0)
 			return mask ? let_signals_in(p, mask) : 0;
 		if (!spun && p->nr_items) {

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "ringbuf/doorbell.h"
 #include "shim/conn_lock.h"
 #include "shim/epoll_set.h"
 #include "shim/fdtab.h"
@@ -115,11 +116,55 @@ static void an_end_under_another_threads_lock_is_seen(void **state)
 	bench_close(&b);
 }
 
+/* ---- two numbers of one connection --------------------------------------------------------------------------------- */
+
+static int nr_looks;
+
+/* Between the looks at the first number and at the second. */
+static void bytes_come(void)
+{
+	if (++nr_looks < 2)
+		return;
+	bench_when_looked(NULL);
+	assert_sends(b.a, b.a_fd, "some bytes");
+}
+
+static void wake_for_nothing(int64_t ns)
+{
+	told.sleeps_for = NULL;
+	assert_int_equal(bell_ring(b.b->link.rx.bells.bell_fd, &b.b->link.rx.bells.own), 0);
+	nr_looks = 0;
+	bench_when_looked(bytes_come);
+}
+
+static void bytes_between_two_looks_are_told_of_both_numbers(void **state)
+{
+	struct pollfd p[2];
+	int copy;
+
+	b = bench_on_rings();
+	copy = dup(b.b_fd);
+	assert_true(copy >= 0 && fdtab_install(copy, b.b));
+	p[0] = (struct pollfd){ .fd = b.b_fd, .events = POLLIN };
+	p[1] = (struct pollfd){ .fd = copy, .events = POLLIN };
+	told.sleeps_for = wake_for_nothing;
+	alarm(20);
+	assert_int_equal(ready_poll(p, 2, -1, NULL, false), 2);
+	alarm(0);
+	assert_int_equal(nr_looks, 2);
+	assert_int_equal(p[0].revents, POLLIN);
+	assert_int_equal(p[1].revents, POLLIN);
+	fdtab_remove(copy);
+	close(copy);
+	bench_close(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_close_between_look_and_sleep_is_seen),
 		cmocka_unit_test(an_end_under_another_threads_lock_is_seen),
+		cmocka_unit_test(bytes_between_two_looks_are_told_of_both_numbers),
 	};
 
 	return cmocka_run_group_tests(tests, bench_setup_group, NULL);
