@@ -21,6 +21,7 @@ enum verbs_error verbs_error_of(int err, enum verbs_error otherwise)
 		return VERBS_NO_DEVICE;
 	case ENETUNREACH:
 	case EHOSTUNREACH:
+	case ETIMEDOUT:
 		return VERBS_NO_ROUTE;
 	case EADDRINUSE:
 		return VERBS_ADDRESS_IN_USE;

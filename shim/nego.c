@@ -34,7 +34,8 @@ enum {
 	SPINS_DRY = 4,		/* failed calls in a row that only one who spins makes */
 	MOST_UNPROVEN = 64,
 	AGAIN_CALLS = 1024,	/* between two offers of a connection that has been on rings */
-	REMOTE_AGAIN_CALLS = 256, /* ... between two looks whether it is time for another dial to another host */
+	REMOTE_AGAIN_CALLS = 64, /* ... between two looks whether it is time for another dial or offer to another host */
+	REMOTE_MAX_AGAIN = 3,	/* ... and that is after so many doublings of the patience at most: a path that comes back is waited for by the clock */
 	DIALS_OF_PATIENCE = 4,	/* a dial makes queues and pins memory; in the patience of one who offers there are twelve */
 	MAX_AGAIN = 6,
 	STEPS_OF_PATIENCE = 16, /* steps far apart that use up the patience with a peer on another host */
@@ -208,15 +209,20 @@ static void due_again(struct conn *c)
 
 /*
  * Nobody was found by an end of a connection whose peer runs Ringway, and may only be off, asleep or draining, or there was no room. The acceptor, for whom an attempt
- * is one refused connect(), comes by often; the connector, for whom it is a listener and slow calls, seldom, but then for longer than that.
+ * is one refused connect(), comes by often; the connector, for whom it is a listener and slow calls, seldom, but then for longer than that. Between hosts
+ * both go by the clock.
  */
 static void try_again(struct conn *c, enum reason why)
 {
 	struct nego_part *np = &c->nego;
 
 	set_aside(c, why == REASON_PEER_SILENT ? nego_silent_reason(c) : why);
-	if (c->role == CONN_ACCEPTED && np->remote) {
-		np->again_ns = coarse_ns() + remote_ns() / DIALS_OF_PATIENCE;
+	if (np->remote) {
+		np->again_ns = coarse_ns();
+		if (c->role == CONN_ACCEPTED)
+			np->again_ns += remote_ns() / DIALS_OF_PATIENCE;
+		else
+			np->again_ns += remote_ns() << (np->again < REMOTE_MAX_AGAIN ? np->again++ : REMOTE_MAX_AGAIN);
 		due_again(c);
 		return;
 	}

@@ -276,6 +276,16 @@ static enum nego_outcome once_more(struct conn *c)
 	return NEGO_LATER;
 }
 
+/* It has failed, but a peer that is known is looked for again: a path that is cut for a while looks like this, and so does the end that was the last to hear of it. */
+static enum nego_outcome not_now(struct conn *c, enum reason *why)
+{
+	if (nego_is_known(c) && *why != REASON_NO_DEVICE) {
+		c->nego.dials = 0;
+		*why = REASON_PEER_SILENT;
+	}
+	return NEGO_FAILED;
+}
+
 static enum nego_outcome begin(struct conn *c, enum reason *why)
 {
 	bool offers = c->role == CONN_CONNECTED;
@@ -393,7 +403,7 @@ static enum nego_outcome offer_step(struct conn *c, int fd, struct nego_row *row
 	case VERBS_FAILED:
 		*why = reason_of(far_engine->attempt_error(row->attempt));
 		/* The dialler has gone again; the next one finds a new offer. */
-		return *why == REASON_NO_DEVICE || ++c->nego.dials > MAX_DIALS ? NEGO_FAILED : once_more(c);
+		return *why == REASON_NO_DEVICE || ++c->nego.dials > MAX_DIALS ? not_now(c, why) : once_more(c);
 	default:
 		return NEGO_LATER;
 	}
@@ -434,14 +444,14 @@ static enum nego_outcome dial_failed(struct conn *c, struct nego_row *row, enum 
 
 	*why = reason_of(e);
 	/* A peer that is known comes by again, and then for long enough; but if it has been silent, too, this end may only have been the first. */
-	if (e == VERBS_NO_LISTENER) {
+	if (e == VERBS_NO_LISTENER || (e == VERBS_REFUSED && nego_is_known(c) && !row->waits)) {
 		if (nego_is_known(c) && ++c->nego.again > NEAR_DIALS)
-			return NEGO_FAILED;
+			return not_now(c, why);
 		*why = nego_silent_reason(c);
 		return once_more(c);
 	}
 	if (e != VERBS_REFUSED && e != VERBS_FULL)
-		return NEGO_FAILED;
+		return not_now(c, why);
 	note_answer(c, true);
 	if (e == VERBS_FULL || row->waits) {
 		*why = REASON_CEILING;
