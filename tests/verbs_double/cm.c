@@ -9,7 +9,7 @@
 #include "cm.h"
 #include "ringbuf/sys.h"
 
-enum { NOBODY_LISTENS = 8, BACKLOG_MAX = 128, DEFAULT_TIMEOUT = 20 };
+enum { NOBODY_LISTENS = 8, BACKLOG_MAX = 128, DEFAULT_TIMEOUT = 20, TRIES = 15 };
 
 static struct cm_channel *channel_of(struct cm_id *id)
 {
@@ -67,6 +67,7 @@ void cm_drop_id(struct cm_id *id)
 		at = &(*at)->next;
 	*at = id->next;
 	close_hidden(id->fd);
+	free(id->lost);
 	if (id->state == ID_BOUND || id->state == ID_LISTENS)
 		address_unbind(&id->id.route.addr.src_addr);
 	if (id->far)
@@ -104,7 +105,7 @@ void cm_link_qp(struct cm_id *id)
 	struct far_adapter *far = id->far;
 
 	q->retries = id->retries;
-	q->rnr_retries = id->rnr_retries;
+	q->rnr_retries = settings.rnr_at ? 0 : id->rnr_retries;
 	q->timeout_ns = settings.timeout_ms ? settings.timeout_ms * 1000000 : UINT64_C(4096) << id->timeout;
 	q->wire = id->fd;
 	id->far = NULL;
@@ -257,7 +258,66 @@ static int prepare(struct cm_id *id, struct wire *w, enum wire_kind kind, const 
 	w->rnr_retries = param->rnr_retry_count & 7;
 	if (kind != WIRE_REFUSAL)
 		spoil(w);
+	if (kind != WIRE_REFUSAL && settings.nonce)
+		say_another_nonce(w);
 	return 0;
+}
+
+/* ---- a path that is cut: the kernel says a request or an answer again and again, for a minute ---- */
+
+static void request(struct cm_id *id, struct wire *w)
+{
+	id->fd = address_connect(&id->id.route.addr.dst_addr);
+	if (id->fd < 0 || cm_say(id, w, true) < 0) {
+		id->state = ID_OVER;
+		cm_push(id, RDMA_CM_EVENT_REJECTED, NOBODY_LISTENS);
+		return;
+	}
+	cm_watch(id);
+}
+
+static bool lose(struct cm_id *id, const struct wire *w)
+{
+	if (!path_is_lost())
+		return false;
+	id->lost = malloc(sizeof(*w));
+	if (!id->lost)
+		abort();
+	*id->lost = *w;
+	id->tries = TRIES;
+	id->again_at = now_ns() + settings.cm_retry_ms * 1000000;
+	cm_clock_set(channel_of(id), id->again_at);
+	return true;
+}
+
+static void have_said(struct cm_id *id)
+{
+	free(id->lost);
+	id->lost = NULL;
+	id->again_at = 0;
+}
+
+void cm_say_again(struct cm_id *id)
+{
+	bool asks = id->state == ID_ASKS;
+
+	if (!id->again_at || now_ns() < id->again_at)
+		return;
+	if (!asks && id->state != ID_ANSWERED) {
+		have_said(id);
+	} else if (!path_is_lost()) {
+		if (asks)
+			request(id, id->lost);
+		else
+			(void)cm_say(id, id->lost, true);
+		have_said(id);
+	} else if (id->tries--) {
+		id->again_at = now_ns() + settings.cm_retry_ms * 1000000;
+	} else {
+		have_said(id);
+		id->state = ID_OVER;
+		cm_push(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
+	}
 }
 
 int rdma_connect(struct rdma_cm_id *ibid, struct rdma_conn_param *param)
@@ -275,20 +335,14 @@ int rdma_connect(struct rdma_cm_id *ibid, struct rdma_conn_param *param)
 		return answer_errno(r);
 	id->retries = w.retries;
 	id->rnr_retries = w.rnr_retries;
+	id->state = ID_ASKS;
 	/* Whether a far address has a device, only its namespace knows. */
-	if (path_is_lost() || !address_has_device(address_is_local(dst) ? dst : &ibid->route.addr.src_addr)) {
+	if (!address_has_device(address_is_local(dst) ? dst : &ibid->route.addr.src_addr)) {
 		id->state = ID_OVER;
 		cm_push(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
-		return 0;
+	} else if (!lose(id, &w)) {
+		request(id, &w);
 	}
-	id->fd = address_connect(dst);
-	if (id->fd < 0 || cm_say(id, &w, true) < 0) {
-		id->state = ID_OVER;
-		cm_push(id, RDMA_CM_EVENT_REJECTED, NOBODY_LISTENS);
-		return 0;
-	}
-	id->state = ID_ASKS;
-	cm_watch(id);
 	return 0;
 }
 
@@ -309,7 +363,8 @@ int rdma_accept(struct rdma_cm_id *ibid, struct rdma_conn_param *param)
 	id->state = ID_ANSWERED;
 	cm_link_qp(id);
 	/* One that has gone meanwhile is heard of in time. */
-	(void)cm_say(id, &w, true);
+	if (!lose(id, &w))
+		(void)cm_say(id, &w, true);
 	return 0;
 }
 

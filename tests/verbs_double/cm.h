@@ -44,6 +44,9 @@ struct cm_id {
 	unsigned unacked;
 	bool told_removal;
 	struct cm_id *listener; /* that was called, until the program has the id */
+	struct wire *lost;      /* a request or an answer that was lost on its way, and is said again */
+	uint64_t again_at;      /* ... then */
+	unsigned tries;         /* ... so many times more */
 };
 
 struct cm_event {
@@ -87,6 +90,8 @@ struct cm_id *cm_new_id(struct cm_channel *ch, enum rdma_port_space ps);
 void cm_drop_id(struct cm_id *id);
 void cm_link_qp(struct cm_id *id);
 int cm_say(struct cm_id *id, struct wire *w, bool with_adapter);
+/* What was lost is said again, if it is time. */
+void cm_say_again(struct cm_id *id);
 
 /* cm_address.c */
 size_t address_bytes(const struct sockaddr *addr);
@@ -101,5 +106,8 @@ void address_unbind(const struct sockaddr *addr);
 /* A hidden wire to who listens there, or -errno. */
 int address_connect(const struct sockaddr *addr);
 uint16_t address_any_port(void);
+
+/* nonce.c: a message of Ringway's that is right in all it says, but for whose it is. */
+void say_another_nonce(struct wire *w);
 
 #endif

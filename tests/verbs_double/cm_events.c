@@ -65,6 +65,9 @@ static void look_at_qps(struct cm_channel *ch)
 
 		if (next)
 			cm_clock_set(ch, next);
+		cm_say_again(id);
+		if (id->again_at)
+			cm_clock_set(ch, id->again_at);
 	}
 }
 

@@ -18,6 +18,7 @@
 enum {
 	ADAPTER_MAGIC = 0x56443031,
 	QPS_MAX = 1024,
+	CM_RETRY_MS = 4700, /* as with soft-RoCE */
 	CQS_MAX = 1024,
 	MRS_MAX = 8192,
 	SENDS_MAX = 256,
@@ -162,15 +163,17 @@ struct double_pd {
 /* settings.c: VERBS_DOUBLE in the environment, and the file that it may name. */
 struct double_settings {
 	bool no_device, no_route, iwarp;
+	bool nonce;                /* of our requests and answers is another one */
 	char only[256];            /* addresses that have a device, separated by '+'; empty: every local one */
 	char room[ROOM_MAX];       /* the directory of its sockets; empty: they have abstract names */
 	uint64_t memlock;          /* bytes that can be registered at a time */
 	uint32_t max_qps, max_inline;
-	uint64_t fail_post, remove_at, lose_at, forget_at; /* the n-th call of ibv_post_send in this process; 0: none */
+	uint64_t fail_post, remove_at, lose_at, forget_at, rnr_at; /* the n-th call of ibv_post_send in this process; 0: none */
 	uint64_t spoil, cut;       /* of the private data of our requests and answers: the byte that is wrong, how many are sent; UINT64_MAX: none, all */
 	uint64_t late;             /* looks at a queue before a completion of the send queue is seen there */
 	uint64_t timeout_ms;       /* instead of what the connection asks for; 0: none */
 	uint64_t cm_delay_ms;      /* before an event of a connection is told */
+	uint64_t cm_retry_ms;      /* before a request or an answer that was lost is said again */
 	const volatile char *control; /* what the file says now */
 	char control_path[256];
 	/* counted, in this process */
@@ -180,6 +183,8 @@ struct double_settings {
 extern struct double_settings settings;
 void settings_read(void);
 bool path_is_lost(void);
+/* What we send finds no receive request of the peer's any more, and does not wait for one. */
+bool receives_are_lost(void);
 bool device_is_removed(void);
 void device_remove(void);
 /* The connection manager's: from within this process, with no lock held but a queue pair's. */

@@ -145,7 +145,7 @@ static bool execute_one(const struct side *from, const struct side *to, enum sto
 	uint64_t theirs;
 	int r;
 
-	if (wants_receive(w->opcode) && load_relaxed(&to->qp->recvs_head) == load_acquire(&to->qp->recvs_tail)) {
+	if (wants_receive(w->opcode) && (receives_are_lost() || load_relaxed(&to->qp->recvs_head) == load_acquire(&to->qp->recvs_tail))) {
 		*why = STOP_NOT_READY;
 		return false;
 	}

@@ -65,11 +65,13 @@ static void read_word(const char *word, size_t len)
 		{ "remove-at=", &settings.remove_at },
 		{ "lose-at=", &settings.lose_at },
 		{ "forget-at=", &settings.forget_at },
+		{ "rnr-at=", &settings.rnr_at },
 		{ "spoil=", &settings.spoil },
 		{ "cut=", &settings.cut },
 		{ "timeout-ms=", &settings.timeout_ms },
 		{ "late=", &settings.late },
 		{ "cm-delay-ms=", &settings.cm_delay_ms },
+		{ "cm-retry-ms=", &settings.cm_retry_ms },
 	};
 	char text[256];
 
@@ -81,6 +83,8 @@ static void read_word(const char *word, size_t len)
 		settings.no_device = true;
 	} else if (!strcmp(text, "no-route")) {
 		settings.no_route = true;
+	} else if (!strcmp(text, "nonce")) {
+		settings.nonce = true;
 	} else if (!strcmp(text, "iwarp")) {
 		settings.iwarp = true;
 	} else if (!strncmp(text, "only=", 5)) {
@@ -115,6 +119,7 @@ void settings_read(void)
 	settings.memlock = UINT64_MAX;
 	settings.spoil = UINT64_MAX;
 	settings.cut = UINT64_MAX;
+	settings.cm_retry_ms = CM_RETRY_MS;
 	settings.max_qps = QPS_MAX;
 	settings.max_inline = INLINE_MAX;
 	store_relaxed(&removed_here, 0);
@@ -135,6 +140,11 @@ void settings_read(void)
 bool path_is_lost(void)
 {
 	return (settings.lose_at && load_relaxed(&settings.posts) >= settings.lose_at) || (settings.control && *settings.control == 'l');
+}
+
+bool receives_are_lost(void)
+{
+	return settings.rnr_at && load_relaxed(&settings.posts) >= settings.rnr_at;
 }
 
 bool device_is_removed(void)
