@@ -27,9 +27,10 @@ static void usage(FILE *out, const char *command)
 	if (!strcmp(command, "off"))
 		fputs("usage: ringway off [--wait SECONDS] PID [FD]\n\n"
 		      "Takes all connections of a live process that runs under Ringway, or that of its descriptor FD, back to TCP, and keeps them\n"
-		      "there until `ringway on`; without FD, those that it will open as well. Nothing of their streams is lost. A process that\n"
-		      "sleeps is woken for it; one that makes no call, or whose peer makes none, goes back with the next. Says how many are back\n"
-		      "within the time (5 seconds): exit status 0 if all are, 1 if not, or if there is no such process, 2 for a wrong argument.\n", out);
+		      "there until `ringway on`; without FD, those that it will open as well, but not those of processes that it forks later.\n"
+		      "Nothing of their streams is lost. A process that sleeps is woken for it; one that makes no call, or whose peer makes none,\n"
+		      "goes back with the next. Says how many are back within the time (5 seconds): exit status 0 if all are, 1 if not, or if\n"
+		      "there is no such process, 2 for a wrong argument.\n", out);
 	else
 		fputs("usage: ringway on PID [FD]\n\n"
 		      "Takes `ringway off` back: connections that become busy move to rings again, if the peer lets them, too. What was said\n"
@@ -139,6 +140,20 @@ static double now_s(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+/* With how it is taken back: by what was said, unless more has been. */
+static void say_back(const struct asked *a, struct stats_view *view, unsigned nr_back, unsigned nr)
+{
+	if (a->fd >= 0 && stats_all_off(view))
+		printf("descriptor %d %s; it stays there, as all connections do, until: ringway on %d\n", a->fd,
+		       nr_back ? "came back to TCP" : "was on TCP", a->pid);
+	else if (a->fd >= 0)
+		printf("descriptor %d %s, and stays there until: ringway on %d %d\n", a->fd, nr_back ? "came back to TCP" : "was on TCP", a->pid, a->fd);
+	else if (nr_back)
+		printf("%u of %u connections came back to TCP; all stay there, and those to come, until: ringway on %d\n", nr_back, nr, a->pid);
+	else
+		printf("no connection was on a ring; all stay on TCP, and those to come, until: ringway on %d\n", a->pid);
+}
+
 /* Rung at the beginning only: who does not come then is in no call, or waits for its peer. */
 static int await(const struct asked *a, struct stats_view *view, unsigned nr_to_go)
 {
@@ -151,10 +166,7 @@ static int await(const struct asked *a, struct stats_view *view, unsigned nr_to_
 		nr = count(a, view, &nr_on_rings, false);
 	}
 	if (!nr_on_rings) {
-		if (nr_to_go)
-			printf("%u of %u connections came back to TCP, and stay there until: ringway on %d\n", nr_to_go, nr, a->pid);
-		else
-			printf("no connection was on a ring; %u stay on TCP until: ringway on %d\n", nr, a->pid);
+		say_back(a, view, nr_to_go, nr);
 		return EXIT_GOOD;
 	}
 	complain("off: %u of %u connections are still on rings: process %d, or the peer, has made no call within %g seconds; they go back with the next one",

@@ -55,7 +55,7 @@ def before_it_is_busy(opened):
     if opened:
         server.say(0)
     said = tool('off', server.pid)
-    h.check(opened or '0 stay on TCP' in said, 'none is there')
+    h.check(opened or 'those to come' in said, f'none is there, and those to come are not named: {said}')
     server.say(600)
     h.check(roads(server.pid) == {'tcp'}, f'off, and on rings: {roads(server.pid)}')
     tool('on', server.pid)

@@ -117,7 +117,9 @@ def asleep():
         # The other way round: the one that is asked is in no call, and the one that sleeps answers it.
         tool('off', '--wait', 0.1, talker.pid, rows(talker.program)[0]['fd'], status=1)
         talker.say(70)
-        tool('off', talker.pid, rows(talker.program)[0]['fd'])
+        fd = rows(talker.program)[0]['fd']
+        said = tool('off', talker.pid, fd)
+        h.check(f'ringway on {talker.pid} {fd}' in said, f'{kind}: what takes it back: {said}')
         h.until(lambda: roads(sleeper) == {'tcp'}, f'{kind}: back once more')
         talker.end()
         sleeper.wait()
@@ -133,7 +135,9 @@ def stopped():
     talker.say(70)
     tool('off', pid)
     h.check({c['reason'] for c in rows(talker.program)} <= {'off', 'retreat'}, f'the reason: {rows(talker.program)}')
-    # One of them alone cannot be let out.
+    # One of them alone cannot be let out, and nothing that could is named.
+    said = tool('off', pid, rows(talker.program)[0]['fd'])
+    h.check(said.endswith(f'ringway on {pid}\n'), f'what takes it back: {said}')
     tool('on', pid, rows(talker.program)[0]['fd'], status=1, says='stays on TCP')
     tool('on', pid)
     tool('on', pid, rows(talker.program)[0]['fd'])
