@@ -101,6 +101,7 @@ struct lane_rx {
 	uint8_t proven;		/* the frame came: what lies in the ring is the TCP peer's */
 	_Atomic uint8_t told_end;	/* the peer has said, in the segment, that it ends its stream or goes */
 	_Atomic uint8_t unlooked;	/* a look did not get the lock: what called for it is still to be seen */
+	_Atomic uint32_t looks_missed;	/* ... so many */
 	_Atomic uint8_t dead;	/* the stream cannot be trusted any more: the kernel's socket is not read again */
 	_Atomic int32_t in_calls;
 	_Atomic int32_t in_waits;	/* threads and relatives that sleep on the kernel's socket alone, since there was no link; see conn_wait_enters() */
@@ -531,6 +532,15 @@ static inline bool conn_tx_attention(const struct conn *c)
 {
 	return peer_read_u32(&c->link.tx.ctl->rx_state.wake) & WAKE_ATTN_MASK;
 }
+
+/* Looks that did not get the lock so far: where that has grown, what a look in between has found may be old. */
+static inline uint32_t conn_looks_missed(const struct conn *c)
+{
+	return load_relaxed(&((struct conn *)c)->rx.looks_missed);
+}
+
+/* The sender has left its ring, and the lane is there still, as when the link is not down yet: whose bytes the socket has is not known. */
+bool conn_rx_is_leaving(const struct conn *c);
 
 /* Takes the rx lane's flags, rx lock held, and remembers an end that was told. */
 uint32_t conn_take_rx_attention(struct conn *c);

@@ -219,17 +219,18 @@ int conn_frames_locked(struct conn *c, int fd)
 {
 	enum rx_state before = load_relaxed(&c->rx.state);
 	uint32_t ends = load_relaxed(&c->rx.ends);
+	bool missed;
 
 	if (!load_relaxed(&c->linked))
 		return 0;
-	store_relaxed(&c->rx.unlooked, 0);
+	missed = load_relaxed(&c->rx.unlooked) && exchange(&c->rx.unlooked, 0);
 	conn_take_rx_attention(c);
 	switch_acknowledge(c, fd);
 	switch ((enum rx_state)load_relaxed(&c->rx.state)) {
 	case RX_ACKED:
-		if (switch_read_cap(c) == 0)
-			switch_take(c, fd);
-		break;
+		if (switch_read_cap(c) || switch_take(c, fd) != TAKE_RING)
+			break;
+		/* fall through */
 	case RX_RING:
 		if (!retreat_left(c))
 			conn_look(c, fd);
@@ -246,6 +247,9 @@ int conn_frames_locked(struct conn *c, int fd)
 		break;
 	}
 	conn_far_judge(c);
+	/* Who has missed it is told: nothing else may say that there is something to see by now. */
+	if (unlikely(missed))
+		ready_changed(c);
 	return load_relaxed(&c->rx.state) != before || load_relaxed(&c->rx.ends) != ends;
 }
 
@@ -258,6 +262,7 @@ int conn_frames_try(struct conn *c, int fd)
 		 * Whoever has it may have looked before the frame or the end came that the caller was told of, and the kernel
 		 * tells of each but once.
 		 */
+		fetch_add(&c->rx.looks_missed, 1);
 		store_relaxed(&c->rx.unlooked, 1);
 		return -EBUSY;
 	}
@@ -327,6 +332,15 @@ static bool is_returning(struct conn *c)
 	enum rx_state s = load_relaxed(&c->rx.state);
 
 	return unlikely(s == RX_LEFT || s == RX_FOLLOW || (s == RX_RING && lane_left(c->link.rx.ctl) != LEFT_NOT));
+}
+
+bool conn_rx_is_leaving(const struct conn *conn)
+{
+	struct conn *c = (struct conn *)conn;
+
+	if (!conn_is_linked(c) || load_relaxed(&c->rx.state) != RX_RING)
+		return false;
+	return load_relaxed(&c->rx.leaving) & LEAVING_RETREAT || lane_left(c->link.rx.ctl) != LEFT_NOT;
 }
 
 bool conn_has_more_to_tell(struct conn *c)

@@ -148,7 +148,7 @@ static void reg_become_adopted(struct epoll_reg *r)
 	r->rx_seen = conn_is_plain(r->conn) ? 0 : conn_rx_edge(r->conn);
 	r->tx_seen = conn_is_plain(r->conn) ? 0 : conn_tx_edge(r->conn);
 	r->shut_seen = load_relaxed(&r->conn->tx.shut);
-	r->unsure = r->unexplained = false;
+	r->unsure = r->unexplained = r->undecided = false;
 	r->tail_seen = r->tail_looked = conn_is_plain(r->conn) ? 0 : reg_arrived(r->conn);
 	reg_queue(r);
 	reg_heat(r);
@@ -268,7 +268,7 @@ void reg_part(struct epoll_reg *r)
 	/* Room that nobody has looked for since is told still. */
 	r->no_room |= r->tx_seen != conn_tx_full_seq(r->conn);
 	r->tx_seen = conn_tx_full_seq(r->conn);
-	if (r->no_room)
+	if (r->no_room || r->undecided)
 		reg_stir(r);
 }
 

@@ -294,14 +294,10 @@ static bool is_change_of_state(struct epoll_reg *r, uint32_t reported)
 	return first;
 }
 
-/*
- * Does what the kernel has reported since the last look make an edge? It counts for what the kernel carries, and if it was asked
- * for. A frame is none: its EPOLLIN counts only while it stands for bytes or an end that the program will see.
- */
-static bool kernel_edge(struct epoll_reg *r, int fd, uint32_t mask, uint32_t kernel, uint32_t reported)
+/* Does what the kernel has reported since the last look, but of bytes, make an edge? It counts for what the kernel carries, and if it was asked for. */
+static bool kernel_edge(struct epoll_reg *r, uint32_t mask, uint32_t kernel, uint32_t reported)
 {
 	bool room = reg_room_came(r, reported);
-	uint32_t seen = (reported | (room ? EPOLLOUT : 0)) & kernel & mask & r->events;
 	uint32_t came = mask & KERNEL_KEEPS & ~r->kernel_mask;
 
 	/* The answer to our own end is a change of state, whatever else lies in the socket by now. */
@@ -315,28 +311,32 @@ static bool kernel_edge(struct epoll_reg *r, int fd, uint32_t mask, uint32_t ker
 	/* Urgent bytes are bytes. */
 	if (came & ~(uint32_t)EPOLLPRI || came & r->events)
 		return true;
-	/* Behind a ring that was left: news, though the ring is not drained, unless all of it came twice. */
-	if (reported & mask & r->events & EPOLLIN && load_relaxed(&r->conn->rx.state) == RX_LEFT && retreat_inq_behind(r->conn, fd))
-		return true;
 	/* A direction that is shut is writable for ever, and is named beside every arrival. */
-	return (seen & EPOLLIN && !conn_rx_on_ring(r->conn)) ||
-	       (room && seen & EPOLLOUT && !conn_tx_on_ring(r->conn) && load_relaxed(&r->conn->tx.state) != TX_SHUT);
+	return room && kernel & mask & r->events & EPOLLOUT && !conn_tx_on_ring(r->conn) && load_relaxed(&r->conn->tx.state) != TX_SHUT;
+}
+
+/* Are there bytes by TCP that are the program's? Those of a lane that is there; and behind a ring that was left, though that is not drained, unless all of them came twice. */
+static bool bytes_are_seen(struct epoll_reg *r, int fd, uint32_t mask)
+{
+	if (!(mask & EPOLLIN))
+		return false;
+	return !conn_rx_on_ring(r->conn) || (load_relaxed(&r->conn->rx.state) == RX_LEFT && retreat_inq_behind(r->conn, fd));
 }
 
 /*
- * Bytes at the count that was acknowledged are a frame, or data if the announcement is void, and who looks may find the lane locked. If they are data, they are told when
- * that is known: the kernel does not report them again.
+ * Does what the kernel has reported of bytes make an edge? They may be a frame, or have come twice, and who looks may find the lane locked, or the announcement not void yet
+ * whose frame they could be. If they are the program's, they are told when that is known: the kernel does not report them again.
  */
-static bool decided_edge(struct epoll_reg *r, bool may_be_frame, uint32_t mask, uint32_t reported)
+static bool bytes_edge(struct epoll_reg *r, int fd, bool may_be_frame, uint32_t missed, uint32_t mask, uint32_t reported)
 {
-	if (mask & EPOLLIN || conn_rx_on_ring(r->conn)) {
-		bool edge = r->undecided && !conn_rx_on_ring(r->conn);
+	struct conn *c = r->conn;
 
-		r->undecided = false;
-		return edge;
-	}
-	if (may_be_frame && reported & EPOLLIN)
-		r->undecided = true;
+	if (!(reported & EPOLLIN) && likely(!r->undecided))
+		return false;
+	r->undecided = false;
+	if (bytes_are_seen(r, fd, mask))
+		return r->events & READ_STATES;
+	r->undecided = conn_looks_missed(c) != missed || conn_rx_is_leaving(c) || (may_be_frame && !conn_rx_on_ring(c));
 	return false;
 }
 
@@ -344,7 +344,7 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 {
 	struct conn *c = r->conn;
 	const short all = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLPRI | POLLRDHUP;
-	uint32_t kernel = 0, reported = r->kernel_events, mask;
+	uint32_t kernel = 0, reported = r->kernel_events, missed = conn_looks_missed(c), mask;
 	uint64_t tail = 0;
 	int fd = reg_living_fd(r);
 	bool plain = conn_is_plain(c), may_be_frame = load_relaxed(&c->rx.state) == RX_ACKED, asked, edge = r->edge, arrived = false, withheld;
@@ -370,8 +370,8 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 	if (asked)
 		kernel = kernel_says(fd, plain ? all : (short)(conn_kernel_events(c, all) | POLLRDHUP | POLLPRI));
 	mask = plain ? kernel : (uint16_t)conn_ready(c, fd, all, (short)kernel);
-	edge |= kernel_edge(r, fd, mask, kernel, reported);
-	edge |= decided_edge(r, may_be_frame, mask, reported);
+	edge |= kernel_edge(r, mask, kernel, reported);
+	edge |= bytes_edge(r, fd, may_be_frame, missed, mask, reported);
 	/* What the low-water mark keeps back has not arrived yet. */
 	withheld = !plain && !(mask & EPOLLIN) && conn_rx_avail(c);
 	edge |= arrived && !withheld;

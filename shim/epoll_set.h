@@ -74,7 +74,7 @@ struct epoll_reg {
 	bool fresh;		/* inside the ADD or MOD that armed it: its state is known */
 	bool rung;		/* a bell of it, since it was armed */
 	bool no_room;		/* the last look at the ring found none */
-	bool undecided;		/* the kernel has reported bytes that may be a frame, which nobody could tell by then */
+	bool undecided;		/* the kernel has reported bytes that may be none of the program's, which nobody could tell by then */
 	bool unsure;		/* adopted with what the kernel may still have had to tell: its first report is news */
 	bool unexplained;	/* the kernel has named room alone, while that was the ring's to say */
 	bool shut_seen;		/* the kernel has reported something since this end shut its direction, or that was before */

@@ -42,8 +42,8 @@ static void on_fault(int sig)
 	errno = saved;
 }
 
-/* Registers fd, as 0, and `act` is done by a handler inside this call. */
-static void add_with(int ep, int fd, void (*act)(void *arg), void *arg)
+/* Memory for a call, inside of which `act` is done by a handler. */
+static struct epoll_event *memory_with(void (*act)(void *arg), void *arg)
 {
 	struct sigaction catch = { .sa_handler = on_fault };
 	struct epoll_event *event = mmap(NULL, PAGE, expects_ring() ? PROT_NONE : PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -53,6 +53,14 @@ static void add_with(int ep, int fd, void (*act)(void *arg), void *arg)
 	inside = (struct inside){ event, act, arg, 0 };
 	if (!expects_ring())
 		on_fault(0);
+	return event;
+}
+
+/* Registers fd, as 0. */
+static void add_with(int ep, int fd, void (*act)(void *arg), void *arg)
+{
+	struct epoll_event *event = memory_with(act, arg);
+
 	assert_int_equal(epoll_ctl(ep, EPOLL_CTL_ADD, fd, event), 0);
 	assert_int_equal(inside.times, 1);
 	munmap(event, PAGE);
@@ -155,6 +163,47 @@ static void handler_finds_the_peer(void **state)
 	pair_close(&p);
 	pair_close(&q);
 	close(ep);
+}
+
+struct returning {
+	struct pair p;
+	int ep, told;
+};
+
+static void look_beside_a_return(void *arg)
+{
+	struct returning *r = arg;
+	struct epoll_event ev;
+	int from = 0;
+
+	/* What a ring cannot carry. */
+	if (setsockopt(r->p.a, SOL_SOCKET, SO_PEEK_OFF, &from, sizeof(from)))
+		abort();
+	put(r->p.a, "x");
+	r->told = epoll_wait(r->ep, &ev, 1, 0);
+}
+
+/* The peer's lane has come back to TCP, and bytes by that, while a receive had this one: whose they are shows behind it, and the kernel reports them but once. */
+static void bytes_behind_a_ring_that_was_left_make_their_edge(void **state)
+{
+	struct returning r = { .p = pair_warmed(), .ep = ep_new() };
+	struct epoll_event *memory;
+
+	add(r.ep, r.p.b, EPOLLIN | EPOLLET, 1);
+	expect_none(r.ep);
+	put(r.p.a, "ab");
+	expect_one(r.ep, EPOLLIN, 1);
+	memory = memory_with(look_beside_a_return, &r);
+	assert_int_equal(recv(r.p.b, memory, 2, 0), 2);
+	assert_memory_equal(memory, "ab", 2);
+	assert_int_equal(inside.times, 1);
+	if (!r.told)
+		expect_one(r.ep, EPOLLIN, 1);
+	assert_int_equal(drain(r.p.b), 1);
+	expect_none(r.ep);
+	munmap(memory, PAGE);
+	pair_close(&r.p);
+	close(r.ep);
 }
 
 /* ---- a fork -------------------------------------------------------------------------------------------------------- */
@@ -321,6 +370,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(another_thread_finds_the_peer),
 		cmocka_unit_test(handler_finds_the_peer),
+		cmocka_unit_test(bytes_behind_a_ring_that_was_left_make_their_edge),
 		cmocka_unit_test(handler_closes_during_a_fork),
 		cmocka_unit_test(registration_goes_back_later),
 	};

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "ringbuf/verbs_engine.h"
+#include "shim/conn_far.h"
 #include "tests/unit/far_stream.h"
 
 static struct bench announced(void)
@@ -60,6 +61,29 @@ static void who_is_busy_finds_out_that_the_peer_let_go(void **state)
 	bench_close_far(&b);
 }
 
+/* This end has gone before the frame that it was told of came: behind that nothing is the ring's, and the kernel reports the bytes but once. */
+static void what_follows_the_frame_of_a_lane_that_was_left_shows_with_it(void **state)
+{
+	struct bench b = announced();
+	struct stream there = a_to_b(&b);
+	struct lane_ctl *words = b.b->link.rx.ctl;
+	uint8_t bytes[FRAME_SIZE + 1];
+
+	for (int i = 0; i < 8 && load_relaxed(&b.b->rx.state) != RX_ACKED; i++)
+		assert_int_equal(stream_take(&there, 1), -EAGAIN);
+	assert_int_equal(load_relaxed(&b.b->rx.state), RX_ACKED);
+	assert_true(conn_far_stop(b.b));
+	peer_publish_u32(&words->tx_state.frames, 1);
+	peer_publish_u32(&words->tx_state.left, LEFT_RESENDS);
+	frame_make(bytes, FRAME_SWITCH, b.a->nonce, b.a->peer_nonce, b.a->tx.announced_pos);
+	bytes[FRAME_SIZE] = byte_at(0);
+	assert_int_equal(send(b.a_fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+	there.sent = 1;
+	assert_int_equal(conn_ready(b.b, b.b_fd, POLLIN, POLLIN), POLLIN);
+	assert_int_equal(stream_take(&there, 1), 1);
+	bench_close_far(&b);
+}
+
 /* Whose own lane is on TCP ends it there, and what else it says of that comes by another road, and later. */
 static void who_has_shut_its_direction_was_not_killed(void **state)
 {
@@ -85,6 +109,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_splice_goes_on_over_tcp),
+		cmocka_unit_test(what_follows_the_frame_of_a_lane_that_was_left_shows_with_it),
 		cmocka_unit_test(who_is_busy_finds_out_that_the_peer_let_go),
 		cmocka_unit_test(who_has_shut_its_direction_was_not_killed),
 	};
