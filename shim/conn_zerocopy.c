@@ -9,6 +9,7 @@
 #include "shim/conn.h"
 #include "shim/conn_end.h"
 #include "shim/conn_far.h"
+#include "shim/conn_iov.h"
 #include "shim/conn_lock.h"
 #include "shim/conn_probe.h"
 #include "shim/conn_use.h"
@@ -23,7 +24,7 @@
 #define PATIENCE_NS INT64_C(1000000000)
 
 /* One step, the tx lock held. 0: the kernel has the lane; 1: go on; -EAGAIN: the socket is full; -EBUSY: not just now; other -errno. */
-static int step_to_tcp(struct conn *c, int fd)
+static int step_to_tcp(struct conn *c, int fd, const struct iov_walk *w)
 {
 	ssize_t n;
 	int r;
@@ -31,8 +32,15 @@ static int step_to_tcp(struct conn *c, int fd)
 	switch ((enum tx_state)load_relaxed(&c->tx.state)) {
 	case TX_TCP:
 	case TX_SEEK:
-	case TX_ANNOUNCED:
 		return switch_stay_tx(c) ? 0 : -EBUSY;
+	case TX_ANNOUNCED:
+		if (switch_stay_tx(c))
+			return 0;
+		if (conn_pump(c, VERBS_RUNG) >= 0)
+			return -EBUSY;
+		/* What the peer would take these bytes for hangs on which they are. */
+		r = switch_before_send(c, fd, w);
+		return r < 0 ? r : 1;
 	case TX_FRAMING:
 		r = switch_finish_frame(c, fd);
 		return r < 0 ? r : 1;
@@ -55,7 +63,7 @@ static int step_to_tcp(struct conn *c, int fd)
 	}
 }
 
-static int go_to_tcp(struct conn *c, int fd, int flags)
+static int go_to_tcp(struct conn *c, int fd, const struct iov_walk *w, int flags)
 {
 	bool may_block = !(flags & MSG_DONTWAIT) && !load_relaxed(&c->nonblock);
 	int64_t deadline = wait_deadline(load_relaxed(&c->snd_timeout_ns)), end = now_ns() + PATIENCE_NS;
@@ -69,7 +77,7 @@ static int go_to_tcp(struct conn *c, int fd, int flags)
 		if (r < 0)
 			break;
 		do
-			r = step_to_tcp(c, fd);
+			r = step_to_tcp(c, fd, w);
 		while (r == 1);
 		if (r == -EAGAIN && may_block)
 			conn_call_sleeps(c, &sleep);
@@ -88,8 +96,9 @@ static int go_to_tcp(struct conn *c, int fd, int flags)
 	return r == -EBUSY ? -ENOBUFS : r;
 }
 
-int conn_before_zerocopy(struct conn *c, int fd, int flags)
+int conn_before_zerocopy(struct conn *c, int fd, const struct iovec *iov, size_t nr, int flags)
 {
+	struct iov_walk w;
 	int r;
 
 	if (unlikely(!load_relaxed(&c->have_options)))
@@ -98,7 +107,10 @@ int conn_before_zerocopy(struct conn *c, int fd, int flags)
 		return 0;
 	if (fd_come_back(fd, REASON_ZEROCOPY) && load_relaxed(&c->tx.mode) == MODE_PINNED)
 		return 0;
-	r = go_to_tcp(c, fd, flags);
+	/* The send says what is wrong with them. */
+	if (iov_start(&w, iov, nr) < 0)
+		return 0;
+	r = go_to_tcp(c, fd, &w, flags);
 	if (r == -EPIPE && !(flags & MSG_NOSIGNAL))
 		conn_raise_sigpipe();
 	return r;

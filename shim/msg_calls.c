@@ -28,10 +28,20 @@ static inline void note_urgent(int fd, int flags)
 }
 
 /* The same of a send: 0, or what it ends with. */
-static inline int note_flags(struct conn *c, int fd, int flags)
+static inline int note_flags(struct conn *c, int fd, const void *buf, size_t len, int flags)
+{
+	struct iovec iov = { (void *)buf, len };
+
+	note_urgent(fd, flags);
+	return unlikely(flags & MSG_ZEROCOPY) ? conn_before_zerocopy(c, fd, &iov, 1, flags) : 0;
+}
+
+static inline int note_message_flags(struct conn *c, int fd, const struct msghdr *msg, int flags)
 {
 	note_urgent(fd, flags);
-	return unlikely(flags & MSG_ZEROCOPY) ? conn_before_zerocopy(c, fd, flags) : 0;
+	if (likely(!(flags & MSG_ZEROCOPY)) || user_range_bad(msg, sizeof(*msg)))
+		return 0;
+	return conn_before_zerocopy(c, fd, msg->msg_iov, msg->msg_iovlen, flags);
 }
 
 #define RETURN_IF_OVER(r) \
@@ -52,7 +62,7 @@ static NOINLINE ssize_t send_slow(int fd, const void *buf, size_t len, int flags
 
 	if (unlikely(!c))
 		return real_send(fd, buf, len, flags);
-	RETURN_IF_OVER(note_flags(c, fd, flags));
+	RETURN_IF_OVER(note_flags(c, fd, buf, len, flags));
 	RETURN_IF_PLAIN_TX(c, fd, real_send(fd, buf, len, flags));
 	return as_errno(conn_send(c, fd, buf, len, flags));
 }
@@ -83,7 +93,7 @@ static NOINLINE ssize_t sendto_slow(int fd, const void *buf, size_t len, int fla
 
 	if (unlikely(!c))
 		return real_sendto(fd, buf, len, flags, addr, addr_len);
-	RETURN_IF_OVER(note_flags(c, fd, flags));
+	RETURN_IF_OVER(note_flags(c, fd, buf, len, flags));
 	RETURN_IF_PLAIN_TX(c, fd, real_sendto(fd, buf, len, flags, addr, addr_len));
 	/* A connected TCP socket ignores the address, but for one that cannot be read. */
 	if (addr && addr_len > sizeof(struct sockaddr_storage))
@@ -174,7 +184,7 @@ static NOINLINE ssize_t sendmsg_slow(int fd, const struct msghdr *msg, int flags
 
 	if (unlikely(!c))
 		return likely(may_pass(msg)) ? real_sendmsg(fd, msg, flags) : as_errno(-EBADF);
-	RETURN_IF_OVER(note_flags(c, fd, flags));
+	RETURN_IF_OVER(note_message_flags(c, fd, msg, flags));
 	RETURN_IF_PLAIN_TX(c, fd, real_sendmsg(fd, msg, flags));
 	return as_errno(send_message(c, fd, msg, flags));
 }
@@ -221,7 +231,7 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned int nr_msgs, int flag
 				return (int)as_errno(-EBADF);
 		return real_sendmmsg(fd, msgs, nr_msgs, flags);
 	}
-	RETURN_IF_OVER(note_flags(c, fd, flags));
+	RETURN_IF_OVER(note_message_flags(c, fd, &msgs->msg_hdr, flags));
 	pass = plain_tx_enter(c);
 	if (pass != PASS_NOT)
 		return (int)plain_sendmmsg(c, fd, pass, msgs, nr_msgs, flags);

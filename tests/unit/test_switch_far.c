@@ -9,7 +9,14 @@
 
 #include "ringbuf/verbs_engine.h"
 #include "shim/conn_far.h"
+#include "shim/conn_zerocopy.h"
+#include "shim/fd_conn.h"
 #include "tests/unit/far_stream.h"
+
+bool fd_come_back(int fd, enum reason why)
+{
+	return false;
+}
 
 static struct bench announced(void)
 {
@@ -57,6 +64,29 @@ static void who_is_busy_finds_out_that_the_peer_let_go(void **state)
 	assert_int_equal(load_relaxed(&b.a->link_dead), -ECONNRESET);
 	fake.by_hand = false;
 	fake_settle();
+	stream_end(&there);
+	bench_close_far(&b);
+}
+
+/* The kernel is to have such a send as one, behind what is decided of an announcement that nobody can take back any more. */
+static void a_zero_copy_send_goes_on_over_tcp(void **state)
+{
+	struct bench b = announced();
+	struct stream there = a_to_b(&b);
+	uint8_t bytes[100];
+	struct iovec iov = { bytes, sizeof(bytes) };
+
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = byte_at(i);
+	assert_int_equal(setsockopt(b.a_fd, SOL_SOCKET, SO_ZEROCOPY, &(int){ 1 }, sizeof(int)), 0);
+	conn_read_options(b.a, b.a_fd);
+	assert_true(load_relaxed(&b.a->zero_copies));
+	assert_true(conn_far_stop(b.b));
+	conn_pump(b.a, 0);
+	assert_int_equal(conn_before_zerocopy(b.a, b.a_fd, &iov, 1, MSG_ZEROCOPY), 0);
+	assert_int_equal(load_relaxed(&b.a->tx.mode), MODE_PINNED);
+	assert_int_equal(send(b.a_fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+	there.sent = sizeof(bytes);
 	stream_end(&there);
 	bench_close_far(&b);
 }
@@ -109,6 +139,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_splice_goes_on_over_tcp),
+		cmocka_unit_test(a_zero_copy_send_goes_on_over_tcp),
 		cmocka_unit_test(what_follows_the_frame_of_a_lane_that_was_left_shows_with_it),
 		cmocka_unit_test(who_is_busy_finds_out_that_the_peer_let_go),
 		cmocka_unit_test(who_has_shut_its_direction_was_not_killed),
