@@ -197,7 +197,7 @@ void conn_reset_kernel(struct conn *c, int fd)
 	unsigned len = sizeof(int);
 	int forgotten;
 
-	if (!conn_rx_on_ring(c) || sys_call3(SYS_connect, fd, &nobody, sizeof(nobody)) < 0)
+	if (sys_call3(SYS_connect, fd, &nobody, sizeof(nobody)) < 0)
 		sys_call2(SYS_shutdown, fd, SHUT_RDWR);
 	/* The error that we tell stands for it. */
 	sys_getsockopt(fd, SOL_SOCKET, SO_ERROR, &forgotten, &len);
@@ -208,7 +208,11 @@ void conn_timed_out(struct conn *c, int fd)
 	log_info("connection %u: the peer took nothing within TCP_USER_TIMEOUT", c->index);
 	store_relaxed(&c->rx.dead, 1);
 	conn_set_pending(c, ETIMEDOUT);
-	conn_reset_kernel(c, fd);
+	/* What has come by TCP is read before the error, as from the kernel. */
+	if (conn_rx_on_ring(c))
+		conn_reset_kernel(c, fd);
+	else
+		sys_call2(SYS_shutdown, fd, SHUT_RDWR);
 	if (load_relaxed(&c->rx.state) == RX_RING)
 		conn_rx_set(c, RX_ENDED);
 	/* A peer that only asks its rings now and then has to hear of it. */

@@ -54,8 +54,7 @@ void conn_timed_out(struct conn *c, int fd);
 bool conn_check_killed(struct conn *c, int fd);
 
 /*
- * What the peer's kernel is to see as a reset. What the socket has of the program's bytes would go with it: where the rx lane is on TCP, it is both
- * directions' end.
+ * What the peer's kernel is to see as a reset, on whatever road its lanes are: a FIN would be an end. What the socket has of the program's bytes goes with it.
  */
 void conn_reset_kernel(struct conn *c, int fd);
 

@@ -196,6 +196,25 @@ static void a_lane_that_stays_on_tcp_goes_on_without_the_other(void **state)
 	bench_close_far(&b);
 }
 
+/* Of which no lane has left TCP, or both have come back there: an end would tell the peer that it has all. */
+static void a_cut_is_a_reset_where_all_is_on_tcp(void **state)
+{
+	struct bench b = bench_open();
+
+	bench_link_far(&b);
+	assert_int_equal(conn_send(b.a, b.a_fd, "x", 1, 0), 1);
+	bench_gets(b.b, b.b_fd, "x");
+	assert_false(conn_tx_on_ring(b.a) || conn_rx_on_ring(b.a));
+	assert_int_equal(conn_lock_both(b.a), 0);
+	conn_cut(b.a, b.a_fd, REASON_LINK_LOST);
+	conn_unlock_both(b.a);
+	assert_int_equal(bench_end_of(b.b, b.b_fd), -ECONNRESET);
+	assert_int_equal(bench_end_of(b.a, b.a_fd), -ECONNRESET);
+	assert_int_equal(bench_end_of(b.a, b.a_fd), 0);
+	assert_int_equal(conn_send(b.a, b.a_fd, "x", 1, MSG_NOSIGNAL), -EPIPE);
+	bench_close_far(&b);
+}
+
 /* Told by a send, a reset is not told by a receive again. */
 static void a_reset_is_told_once(void **state)
 {
@@ -533,6 +552,7 @@ int main(void)
 		cmocka_unit_test(a_close_that_is_to_reset_tells_no_end),
 		cmocka_unit_test(a_lane_on_tcp_is_reset_with_the_other),
 		cmocka_unit_test(a_lane_that_stays_on_tcp_goes_on_without_the_other),
+		cmocka_unit_test(a_cut_is_a_reset_where_all_is_on_tcp),
 		cmocka_unit_test(a_reset_is_told_once),
 		cmocka_unit_test(a_reset_that_tcp_tells_is_told_once),
 		cmocka_unit_test(a_lost_link_is_no_second_reset),
