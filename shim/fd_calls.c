@@ -130,31 +130,36 @@ EXPORT void closefrom(int first)
 		(void)close((int)fd);
 }
 
+/* Programs give a socket one of these numbers to exec something that uses it, or to read and print by streams, whose calls no wrapper sees. */
+static void expect_exec(int fd, int to)
+{
+	if (fd_is_standard(to))
+		(void)fd_hand_on(fd, REASON_EXEC);
+}
+
+/* The kernel has chosen the number. */
+static int copied(const struct fd_copy *what, int copy)
+{
+	fd_copy_end(what, copy);
+	expect_exec(copy, copy);
+	return copy;
+}
+
 EXPORT int dup(int fd)
 {
 	struct fd_copy what;
-	int copy;
 
 	if (!guard_ready())
 		return vfork_child_copied(fd, real_dup(fd));
 	if (fdtab_hidden(fd))
 		return bad_fd();
 	what = fd_copy_begin(fd);
-	copy = real_dup(fd);
-	fd_copy_end(&what, copy);
-	return copy;
+	return copied(&what, real_dup(fd));
 }
 
 static bool is_open(int fd)
 {
 	return sys_fcntl(fd, F_GETFD, 0) >= 0;
-}
-
-/* Programs give a socket one of these numbers to exec something that uses it, or to read and print by streams, whose calls no wrapper sees. */
-static void expect_exec(int fd, int to)
-{
-	if (to >= 0 && to <= 2)
-		(void)fd_hand_on(fd, REASON_EXEC);
 }
 
 /* What dup2 and dup3 do once they are known to differ. 0, or -1 and errno. */
@@ -219,10 +224,8 @@ EXPORT int dup3(int fd, int to, int flags)
 static int fcntl_dup(int fd, int cmd, void *arg)
 {
 	struct fd_copy what = fd_copy_begin(fd);
-	int copy = real_fcntl(fd, cmd, arg);
 
-	fd_copy_end(&what, copy);
-	return copy;
+	return copied(&what, real_fcntl(fd, cmd, arg));
 }
 
 static int fcntl_conn(struct conn *c, int fd, int cmd, void *arg)

@@ -166,6 +166,8 @@ void fd_opened(int fd, enum conn_role role, bool nonblock)
 	if (c)
 		fdtab_install(fd, c);
 	change_end();
+	if (unlikely(fd_is_standard(fd)))
+		(void)fd_pin(fd, REASON_EXEC);
 }
 
 void fd_fresh(int fd, enum fd_mark mark)

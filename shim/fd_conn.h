@@ -13,6 +13,12 @@
 
 int fd_conn_init(void);
 
+/* Libc's own streams are there, whose calls no wrapper sees, and what a program that is executed uses. */
+static inline bool fd_is_standard(int fd)
+{
+	return fd >= 0 && fd <= 2;
+}
+
 /* Around fork: no change of the table or of its counts is half done in the child. */
 void fd_fork_prepare(void);
 void fd_fork_done(void);

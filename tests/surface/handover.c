@@ -82,20 +82,62 @@ static void give_by_vfork(bool hidden)
 	SAY("still talks\n");
 }
 
+static int dup2_to(int fd, int to)
+{
+	return dup2(fd, to);
+}
+
+/* The lowest number that is free. */
+static int dup_to(int fd, int to)
+{
+	close(to);
+	return dup(fd);
+}
+
+static int fcntl_to(int fd, int to)
+{
+	close(to);
+	return fcntl(fd, F_DUPFD, to);
+}
+
 /* Streams of libc make calls that nobody sees. */
-static void give_to_streams(void)
+static void give_to_streams(int (*copy)(int fd, int to))
 {
 	int out = dup(1);
 	char line[32] = "";
 
 	MUST(out > 2);
 	MUST(send(a, "not read\n", 9, 0) == 9);
-	MUST(dup2(b, 0) == 0 && dup2(b, 1) == 1);
+	MUST(copy(b, 0) == 0 && copy(b, 1) == 1);
 	MUST(send(a, "line\n", 5, 0) == 5);
 	MUST(fgets(line, sizeof(line), stdin) && strcmp(line, "not read\n") == 0);
 	MUST(fgets(line, sizeof(line), stdin) && strcmp(line, "line\n") == 0);
 	SAY("to the peer\n");
 	MUST(recv(a, line, sizeof(line), 0) == 12 && memcmp(line, "to the peer\n", 12) == 0);
+	MUST(dup2(out, 1) == 1);
+	SAY("streams talk\n");
+}
+
+/* A program without standard streams that opens connections has them there. */
+static void born_as_streams(void)
+{
+	struct sockaddr_in addr;
+	socklen_t len = sizeof(addr);
+	int out = dup(1), listener = socket(AF_INET, SOCK_STREAM, 0), peer = socket(AF_INET, SOCK_STREAM, 0);
+	char line[32] = "";
+
+	MUST(listen(listener, 2) == 0 && getsockname(listener, (struct sockaddr *)&addr, &len) == 0);
+	close(0);
+	MUST(connect(peer, (struct sockaddr *)&addr, len) == 0 && accept(listener, NULL, NULL) == 0);
+	ping_pong(0, peer, 30);
+	MUST(send(peer, "line\n", 5, 0) == 5);
+	MUST(fgets(line, sizeof(line), stdin) && strcmp(line, "line\n") == 0);
+	close(1);
+	MUST(socket(AF_INET, SOCK_STREAM, 0) == 1 && connect(1, (struct sockaddr *)&addr, len) == 0);
+	peer = accept(listener, NULL, NULL);
+	ping_pong(1, peer, 30);
+	SAY("to the peer\n");
+	MUST(recv(peer, line, sizeof(line), 0) == 12 && memcmp(line, "to the peer\n", 12) == 0);
 	MUST(dup2(out, 1) == 1);
 	SAY("streams talk\n");
 }
@@ -216,7 +258,13 @@ int main(int argc, char **argv)
 	else if (strcmp(argv[1], "in-vain") == 0)
 		fail_to_exec();
 	else if (strcmp(argv[1], "streams") == 0)
-		give_to_streams();
+		give_to_streams(dup2_to);
+	else if (strcmp(argv[1], "streams-dup") == 0)
+		give_to_streams(dup_to);
+	else if (strcmp(argv[1], "streams-fcntl") == 0)
+		give_to_streams(fcntl_to);
+	else if (strcmp(argv[1], "streams-born") == 0)
+		born_as_streams();
 	else if (strcmp(argv[1], "shell") == 0)
 		give_to_shell();
 	else if (strcmp(argv[1], "words") == 0)
