@@ -146,12 +146,17 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int nr_iov)
 	return writev_slow(fd, iov, nr_iov);
 }
 
+/* Of kernels behind libc's headers. */
+#define RWF_BEYOND_NOAPPEND 0x20
+#define RWF_BEYOND_NOSIGNAL 0x100
+
 /* Flags that a socket understands or may ignore; the kernel refuses others, and offsets, without moving a byte. */
-#define RWF_OF_SOCKETS (RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT)
+#define RWF_OF_SOCKETS \
+	(RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND | RWF_BEYOND_NOAPPEND | RWF_BEYOND_NOSIGNAL)
 
 static int message_flags(int rwf)
 {
-	return rwf & RWF_NOWAIT ? MSG_DONTWAIT : 0;
+	return (rwf & RWF_NOWAIT ? MSG_DONTWAIT : 0) | (rwf & RWF_BEYOND_NOSIGNAL ? MSG_NOSIGNAL : 0);
 }
 
 EXPORT ssize_t preadv64v2(int fd, const struct iovec *iov, int nr_iov, off64_t off, int flags)

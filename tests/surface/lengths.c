@@ -86,6 +86,22 @@ static void places(const char *whose, int a, int b)
 	TRY(recv(b, bytes, 10, MSG_DONTWAIT));
 }
 
+/* Those of files move a socket's bytes, or none. */
+static void flags(const char *whose, int a, int b)
+{
+	struct iovec piece = { bytes, 4 };
+
+	for (int flag = RWF_HIPRI; flag <= RWF_APPEND; flag *= 2) {
+		SAY("%s: pwritev2 %x %s\n", whose, (unsigned int)flag, outcome(pwritev2(a, &piece, 1, -1, flag)));
+		MUST(recv(b, bytes, 4, MSG_WAITALL) == 4);
+		arrives(a, b, 4);
+		SAY("%s: preadv2 %x %s\n", whose, (unsigned int)flag, outcome(preadv2(b, &piece, 1, -1, flag)));
+	}
+	TRY(pwritev2(a, &piece, 1, -1, 1 << 20));
+	TRY(preadv2(b, &piece, 1, -1, 1 << 20));
+	TRY(preadv2(b, &piece, 1, -1, RWF_NOWAIT));
+}
+
 /* One control message of `len` bytes in all, as it says of itself. */
 static long with_control(int fd, int level, int type, size_t says, size_t len)
 {
@@ -162,6 +178,7 @@ static void all(const char *whose, int a, int b)
 	times(whose, a, b);
 	lengths(whose, a, b);
 	places(whose, a, b);
+	flags(whose, a, b);
 	control(whose, a, b);
 }
 
