@@ -31,7 +31,7 @@ enum fd_mark {
 	FD_MARK_TCP = 2,    /* a TCP socket of the program without a record: fresh or listening */
 	FD_MARK_EPOLL = 3,  /* an epoll set; the rest of the word is its struct epoll_set */
 	FD_MARK_BITS = 3,
-	FD_MARK_COPIED = 6, /* FD_MARK_TCP of a socket that other numbers may name as well */
+	FD_MARK_COPIED = 6, /* FD_MARK_TCP of a socket that other numbers, or a stream, may name as well */
 };
 
 #pragma GCC visibility push(hidden)

@@ -98,6 +98,9 @@ static FILE *open_stream(int fd, const char *mode)
 
 EXPORT FILE *fdopen(int fd, const char *mode)
 {
+	/* If it is connected later, the stream is there already, as another number would be. */
+	if (guard_ready() && fdtab_tcp(fd))
+		fdtab_mark(fd, FD_MARK_COPIED);
 	if (!guard_ready() || fd_pin(fd, REASON_STDIO))
 		return real_fdopen(fd, mode);
 	return open_stream(fd, mode);

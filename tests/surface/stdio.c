@@ -66,6 +66,26 @@ static void lines(FILE *in, FILE *out, const char *when)
 	SAY("%s ok\n", when);
 }
 
+/* The stream is there before there is a connection. */
+static void early(void)
+{
+	struct sockaddr_in addr;
+	socklen_t len = sizeof(addr);
+	int listener = socket(AF_INET, SOCK_STREAM, 0), connected = socket(AF_INET, SOCK_STREAM, 0), accepted;
+	FILE *stream = fdopen(connected, "r+");
+	char line[32];
+
+	MUST(listen(listener, 1) == 0 && getsockname(listener, (struct sockaddr *)&addr, &len) == 0);
+	MUST(stream && connect(connected, (struct sockaddr *)&addr, len) == 0);
+	accepted = accept(listener, NULL, NULL);
+	ping_pong(accepted, connected, 30);
+	MUST(send(accepted, "line\n", 5, 0) == 5);
+	MUST(fgets(line, sizeof(line), stream) && strcmp(line, "line\n") == 0);
+	MUST(fputs("answer\n", stream) >= 0 && fclose(stream) == 0);
+	MUST(recv(accepted, line, sizeof(line), 0) == 7 && memcmp(line, "answer\n", 7) == 0);
+	SAY("end %s\n", outcome(recv(accepted, line, sizeof(line), 0)));
+}
+
 int main(int argc, char **argv)
 {
 	int connected, accepted, third;
@@ -74,6 +94,8 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && strcmp(argv[1], "fork") == 0)
 		return fork_meanwhile(), 0;
+	if (argc > 1 && strcmp(argv[1], "early") == 0)
+		return early(), 0;
 	accepted = tcp_pair(&connected);
 	if (argc > 1)
 		ping_pong(accepted, connected, 40);
