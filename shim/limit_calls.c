@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * RLIMIT_AS. A program that limits its own address space means what it maps itself: what we have mapped is added to
- * what it asks for, and taken off again from what it is told. It has nothing to spare for rings, either.
+ * what it asks for, and taken off again from what it is told. It has nothing to spare for rings, either. RLIMIT_NOFILE is only noted.
  */
 #include "shim/real.h"
 
@@ -14,6 +14,7 @@
 #include "shim/conn_iov.h"
 #include "shim/fdtab.h"
 #include "shim/guard.h"
+#include "shim/own_fd.h"
 #include "shim/pinned.h"
 #include "shim/sandbox.h"
 
@@ -85,6 +86,8 @@ EXPORT UNCHECKED int prlimit64(pid_t pid, __rlimit_resource_t resource, const st
 	if (unlikely(resource == RLIMIT_AS) && load_relaxed(&guard_state))
 		return limit_space(pid, new_limit, old_limit);
 	r = sys_prlimit(pid, resource, new_limit, old_limit);
+	if (unlikely(resource == RLIMIT_NOFILE) && new_limit && r == 0 && guard_ready())
+		own_fd_limit_set();
 	if (r < 0)
 		errno = -r;
 	return r < 0 ? -1 : 0;

@@ -226,7 +226,7 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned int nr_msgs, int flag
 	unsigned int i;
 
 	if (likely(!c)) {
-		for (i = 0; fdtab_was_used() && i < nr_msgs && !user_range_bad(&msgs[i], sizeof(msgs[i])); i++)
+		for (i = 0; fdtab_was_used() && i < nr_msgs && i < VLEN_MAX && !user_range_bad(&msgs[i], sizeof(msgs[i])); i++)
 			if (unlikely(!may_pass(&msgs[i].msg_hdr)))
 				return (int)as_errno(-EBADF);
 		return real_sendmmsg(fd, msgs, nr_msgs, flags);

@@ -70,9 +70,19 @@ unsigned long own_fd_limit(void)
 	return limit.rlim_cur;
 }
 
+_Atomic uint32_t own_fd_polled;
+
+void own_fd_limit_set(void)
+{
+	unsigned long limit = own_fd_limit();
+
+	store_relaxed(&own_fd_polled, limit < FDTAB_MAX ? (uint32_t)limit : FDTAB_MAX);
+}
+
 int own_fd_init(void)
 {
 	store_relaxed(&limit_lock, 0);
+	own_fd_limit_set();
 	return read_limit().rlim_cur ? 0 : -EMFILE;
 }
 

@@ -7,6 +7,8 @@
 #ifndef RINGWAY_SHIM_OWN_FD_H
 #define RINGWAY_SHIM_OWN_FD_H
 
+#include <stdint.h>
+
 #pragma GCC visibility push(hidden)
 
 int own_fd_init(void);
@@ -40,6 +42,13 @@ int own_fd_evict(int fd);
 
 /* The soft limit of open files as the program set it. */
 unsigned long own_fd_limit(void);
+
+/*
+ * The kernel looks at no more numbers in one poll() than that, and refuses a longer array before it reads it. What it was when it was last set here, and no more
+ * than fdtab's numbers.
+ */
+extern _Atomic uint32_t own_fd_polled;
+void own_fd_limit_set(void);
 
 #pragma GCC visibility pop
 

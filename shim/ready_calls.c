@@ -14,11 +14,15 @@
 #include "shim/fd_conn.h"
 #include "shim/fdtab.h"
 #include "shim/guard.h"
+#include "shim/own_fd.h"
 #include "shim/pinned.h"
 #include "shim/ready_poll.h"
 #include "shim/ready_select.h"
 #include "shim/real.h"
 #include "shim/wait.h"
+
+/* As the kernel has it. */
+#define EVENTS_MAX ((int)(INT32_MAX / sizeof(struct epoll_event)))
 
 static int64_t ns_of_ms(int ms)
 {
@@ -36,12 +40,24 @@ static int64_t ns_of_timeout(const struct timespec *t)
 	return t ? ns_of_timespec(t) : -1;
 }
 
+/* What was known of the limit may not hold any more, where the program has set it by other means. */
+static NOINLINE bool may_poll_after_all(nfds_t nr_fds)
+{
+	own_fd_limit_set();
+	return nr_fds <= load_relaxed(&own_fd_polled);
+}
+
+static inline bool may_poll(nfds_t nr_fds)
+{
+	return likely(nr_fds <= load_relaxed(&own_fd_polled)) || may_poll_after_all(nr_fds);
+}
+
 /* glibc declares the array as written only; the compiler must not conclude that nothing in it may be read. */
 static bool poll_is_ours(struct pollfd *fds, nfds_t nr_fds)
 {
 	guard_test_cancel();
 	__asm__("" : "+r"(fds));
-	return guard_ready() && nr_fds <= FDTAB_MAX && !user_range_bad(fds, nr_fds * sizeof(*fds)) && ready_concerns_us(fds, nr_fds);
+	return guard_ready() && may_poll(nr_fds) && !user_range_bad(fds, nr_fds * sizeof(*fds)) && ready_concerns_us(fds, nr_fds);
 }
 
 /*
@@ -54,7 +70,7 @@ static inline bool poll_is_kernels(struct pollfd *fds, nfds_t nr_fds)
 
 	if (unlikely(state != GUARD_READY))
 		return !state;
-	if (unlikely(nr_fds > FDTAB_MAX) || unlikely(user_at_edge(fds, FDTAB_MAX * sizeof(*fds))))
+	if (unlikely(nr_fds > load_relaxed(&own_fd_polled)) || unlikely(user_at_edge(fds, FDTAB_MAX * sizeof(*fds))))
 		return false;
 	__asm__("" : "+r"(fds));
 	for (const struct pollfd *f = fds, *end = fds + nr_fds; f < end; f++) {
@@ -102,14 +118,14 @@ EXPORT int ppoll(struct pollfd *fds, nfds_t nr_fds, const struct timespec *timeo
 
 EXPORT int __poll_chk(struct pollfd *fds, nfds_t nr_fds, int timeout, size_t size)
 {
-	if (!poll_is_ours(fds, nr_fds) || size / sizeof(*fds) < nr_fds)
+	if (size / sizeof(*fds) < nr_fds || !poll_is_ours(fds, nr_fds))
 		return real___poll_chk(fds, nr_fds, timeout, size);
 	return (int)as_errno(ready_poll(fds, nr_fds, ns_of_ms(timeout), NULL, false));
 }
 
 EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t nr_fds, const struct timespec *timeout, const sigset_t *mask, size_t size)
 {
-	if (!poll_is_ours(fds, nr_fds) || !timeout_good(timeout) || size / sizeof(*fds) < nr_fds)
+	if (size / sizeof(*fds) < nr_fds || !poll_is_ours(fds, nr_fds) || !timeout_good(timeout))
 		return real___ppoll_chk(fds, nr_fds, timeout, mask, size);
 	return (int)as_errno(ready_poll(fds, nr_fds, ns_of_timeout(timeout), mask, false));
 }
@@ -121,6 +137,8 @@ EXPORT int select(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, struct timeval
 	int n;
 
 	guard_test_cancel();
+	if (guard_ready())
+		nr_fds = ready_select_within(nr_fds);
 	if (!guard_ready() || (timeout && (user_range_bad(timeout, sizeof(*timeout)) || timeout->tv_sec < 0 || timeout->tv_usec < 0)) ||
 	    !ready_select_concerns_us(nr_fds, rd, wr, ex))
 		return real_select(nr_fds, rd, wr, ex, timeout);
@@ -144,6 +162,8 @@ EXPORT int select(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, struct timeval
 EXPORT int pselect(int nr_fds, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *timeout, const sigset_t *mask)
 {
 	guard_test_cancel();
+	if (guard_ready())
+		nr_fds = ready_select_within(nr_fds);
 	if (!guard_ready() || !timeout_good(timeout) || !ready_select_concerns_us(nr_fds, rd, wr, ex))
 		return real_pselect(nr_fds, rd, wr, ex, timeout, mask);
 	return (int)as_errno(ready_select(nr_fds, rd, wr, ex, ns_of_timeout(timeout), mask));
@@ -223,7 +243,7 @@ EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 static bool epoll_is_ours(int epfd, const struct epoll_event *events, int nr_events)
 {
 	guard_test_cancel();
-	return guard_ready() && nr_events > 0 && !user_range_bad(events, (size_t)nr_events * sizeof(*events)) &&
+	return guard_ready() && nr_events > 0 && nr_events <= EVENTS_MAX && !user_range_bad(events, (size_t)nr_events * sizeof(*events)) &&
 	       fdtab_epoll(epfd);
 }
 

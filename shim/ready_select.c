@@ -5,8 +5,11 @@
  */
 #include "shim/ready_select.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -14,11 +17,15 @@
 #include "shim/conn_iov.h"
 #include "shim/fdtab.h"
 #include "shim/ready_poll.h"
+#include "shim/sandbox.h"
 #include "shim/signals.h"
 #include "shim/unwound.h"
 
 #define WORD_BITS (8 * sizeof(unsigned long))
 #define FEW_FDS 64
+/* What the kernel's table has place for at first, and what it grows by. */
+#define TABLE_FIRST 64
+#define TABLE_STEP 128
 
 /* What each set means, as the kernel maps it. A number that was closed under the wait counts as ready for everything. */
 #define IN_SET (POLLIN | POLLRDNORM | POLLRDBAND | POLLHUP | POLLERR)
@@ -69,11 +76,65 @@ static unsigned list_fds(int nr_fds, const fd_set *rd, const fd_set *wr, const f
 	return n;
 }
 
+/* How long the kernel's table is with `highest` in it: as long as the first is, or in steps. */
+static int table_of(int highest)
+{
+	int nr = TABLE_STEP;
+
+	if (highest < TABLE_FIRST)
+		return TABLE_FIRST;
+	while (nr <= highest)
+		nr *= 2;
+	return nr;
+}
+
+/* -1: that cannot be seen. */
+static int highest_of_program(void)
+{
+	_Alignas(struct dirent64) char entries[1024];
+	int highest = -1, dir = -1;
+	long bytes;
+
+	if (sandbox_why() != REASON_SECCOMP)
+		dir = sys_openat(AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	if (dir < 0)
+		return -1;
+	while ((bytes = sys_call3(SYS_getdents64, dir, entries, sizeof(entries))) > 0)
+		for (long at = 0; at < bytes;) {
+			const struct dirent64 *entry = (const struct dirent64 *)(entries + at);
+			int fd = atoi(entry->d_name);
+
+			at += entry->d_reclen;
+			if (fd > highest && fd != dir && !fdtab_hidden(fd))
+				highest = fd;
+		}
+	sys_close(dir);
+	return highest;
+}
+
+/* Has the program never had a number that concerns us, nor we one? Then the table is its own. */
+static bool is_kernels(void)
+{
+	return !fdtab_was_used() && !load_relaxed(&fdtab.hidden_end);
+}
+
+int ready_select_within(int nr_fds)
+{
+	int most;
+
+	/* As many as an fd_set has, or as the program has had. */
+	if (likely(nr_fds <= FD_SETSIZE) || (uint32_t)nr_fds <= load_relaxed(&fdtab.end) || is_kernels())
+		return nr_fds;
+	most = highest_of_program();
+	most = most < 0 ? FD_SETSIZE : table_of(most);
+	return nr_fds < most ? nr_fds : most;
+}
+
 bool ready_select_concerns_us(int nr_fds, const fd_set *rd, const fd_set *wr, const fd_set *ex)
 {
 	size_t bytes = nr_fds > 0 ? nr_words(nr_fds) * sizeof(unsigned long) : 0;
 
-	if (nr_fds <= 0 || (unsigned)nr_fds > FDTAB_MAX)
+	if (nr_fds <= 0 || (unsigned)nr_fds > FDTAB_MAX || is_kernels())
 		return false;
 	if ((rd && user_range_bad(rd, bytes)) || (wr && user_range_bad(wr, bytes)) || (ex && user_range_bad(ex, bytes)))
 		return false;

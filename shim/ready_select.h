@@ -8,6 +8,11 @@
 #include <sys/select.h>
 
 /* Does one of the sets hold a number whose answer must be mended? The sets may be larger than an fd_set, as the kernel allows. */
+/*
+ * The kernel looks at no more numbers than its table of the process is long, and sets may be that short. Ours have made it longer: how many of `nr_fds` are to be looked at.
+ */
+int ready_select_within(int nr_fds);
+
 bool ready_select_concerns_us(int nr_fds, const fd_set *rd, const fd_set *wr, const fd_set *ex);
 
 /* As pselect(), -errno in the value. The sets are written only if it succeeds. */

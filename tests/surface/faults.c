@@ -3,19 +3,24 @@
 #include "probe.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/sockios.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 
-/* The compiler is not to know what it is. */
+/* The compiler is not to know what they are. */
 static void *volatile nowhere;
+static volatile int minus_one = -1;
 
 #define TRY(what) SAY("%s: " #what " %s\n", whose, outcome(what))
 
@@ -109,6 +114,68 @@ static void waits(const char *whose, int fd)
 	close(ep);
 }
 
+/* The last `bytes` of a page behind which there is nothing. */
+static void *at_the_edge(size_t bytes)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char *at = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	MUST(at != MAP_FAILED && munmap(at + page, page) == 0);
+	return at + page - bytes;
+}
+
+/* More than there may be: refused before any of them is looked at, by which the array would be found to be short. */
+static void counts(const char *whose, int a, int b)
+{
+	struct pollfd *polled = at_the_edge(sizeof(*polled));
+	struct iovec *vector = at_the_edge(sizeof(*vector));
+	struct epoll_event *event = at_the_edge(sizeof(*event));
+	struct msghdr m = { .msg_iov = vector, .msg_iovlen = IOV_MAX + 1 };
+	struct rlimit limit, low;
+	struct timespec none = { 0, 0 };
+	struct timeval no_time = { 0, 0 };
+	fd_set *set = at_the_edge(sizeof(*set));
+	nfds_t over;
+	int ep = epoll_create1(EPOLL_CLOEXEC);
+
+	*polled = (struct pollfd){ .fd = b, .events = POLLIN };
+	*vector = (struct iovec){ .iov_base = "word", .iov_len = 4 };
+	MUST(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	over = limit.rlim_cur + 1;
+	TRY(poll(polled, over, 0));
+	TRY(ppoll(polled, over, &none, NULL));
+	TRY(poll(polled, (nfds_t)1 << 40, 0));
+	low = (struct rlimit){ 64, limit.rlim_max };
+	MUST(setrlimit(RLIMIT_NOFILE, &low) == 0);
+	TRY(poll(polled, 65, 0));
+	TRY(ppoll(polled, 65, &none, NULL));
+	TRY(poll(polled, 1, 0));
+	MUST(syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &limit, NULL) == 0);
+	{
+		struct pollfd many[65] = { [64] = { .fd = b, .events = POLLIN } };
+
+		MUST(send(a, "word", 4, 0) == 4 || write(a, "word", 4) == 4);
+		for (int i = 0; i < 64; i++)
+			many[i].fd = -1;
+		TRY(poll(many, 65, 10000));
+	}
+	MUST(epoll_ctl(ep, EPOLL_CTL_ADD, b, &(struct epoll_event){ .events = EPOLLIN }) == 0);
+	TRY(epoll_wait(ep, event, INT_MAX, 0));
+	TRY(epoll_pwait(ep, event, INT_MAX / (int)sizeof(*event) + 1, 0, NULL));
+	/* Here the kernel looks at as many as its table of the process is long. */
+	memset(set, 0, sizeof(*set));
+	FD_SET(b, set);
+	TRY(select(200000, set, NULL, NULL, &no_time));
+	TRY(pselect(200000, NULL, set, NULL, &none, NULL));
+	TRY(readv(b, vector, IOV_MAX + 1));
+	TRY(writev(a, vector, IOV_MAX + 1));
+	TRY(writev(a, vector, minus_one));
+	TRY(sendmsg(a, &m, 0));
+	TRY(recvmsg(b, &m, MSG_DONTWAIT));
+	MUST(read(b, (char[4]){ 0 }, 4) == 4);
+	close(ep);
+}
+
 static void connections(void)
 {
 	const char *whose = "none";
@@ -129,6 +196,7 @@ static void all(const char *whose, int a, int b)
 	data_calls(whose, a, b);
 	options(whose, a);
 	waits(whose, a);
+	counts(whose, a, b);
 }
 
 int main(int argc, char **argv)
@@ -142,6 +210,7 @@ int main(int argc, char **argv)
 	all("pipe", ends[1], ends[0]);
 	connections();
 	a = tcp_pair(&b);
+	MUST(setsockopt(a, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int)) == 0);
 	all("young", a, b);
 	while (recv(b, (char[64]){ 0 }, 64, MSG_DONTWAIT) > 0)
 		;
