@@ -88,6 +88,26 @@ static int stamps_option(int fd)
 	return 0;
 }
 
+/* It may be its listener's. Of one that is no classic program the kernel says so instead of its length. */
+static bool has_filter(int fd)
+{
+	unsigned len = 0;
+	int r = sys_getsockopt(fd, SOL_SOCKET, SO_GET_FILTER, NULL, &len);
+
+	return r == -EACCES || (r == 0 && len);
+}
+
+/* A key stands at a listener, or at a socket that was not connected yet: whose it becomes is not to be asked, and all that come later stay on TCP. */
+static _Atomic bool keyed;
+
+void sockopt_set_early(int level, int name)
+{
+	const struct sockopt_unfit *option = level == IPPROTO_TCP ? sockopt_find_unfit(level, name) : NULL;
+
+	if (option && option->why == REASON_MD5)
+		store_relaxed(&keyed, true);
+}
+
 static bool is_on(const struct sockopt_unfit *option, int fd)
 {
 	int value;
@@ -116,6 +136,10 @@ void conn_read_options(struct conn *c, int fd)
 	for (size_t i = 0; i < NR_UNFIT; i++)
 		if (is_on(&unfit[i], fd))
 			conn_pin(c, unfit[i].why);
+	if (has_filter(fd))
+		conn_pin(c, REASON_BPF);
+	if (load_relaxed(&keyed))
+		conn_pin(c, REASON_MD5);
 	if (sys_getsockopt(fd, IPPROTO_TCP, TCP_ULP, ulp, &ulp_len) == 0 && ulp_len && ulp[0])
 		conn_pin(c, REASON_ULP);
 }

@@ -28,4 +28,7 @@ struct sockopt_unfit {
 const struct sockopt_unfit *sockopt_find_unfit(int level, int name);
 bool sockopt_switches_on(const struct sockopt_unfit *option, const void *value, socklen_t len);
 
+/* Of a socket without a record. */
+void sockopt_set_early(int level, int name);
+
 #endif

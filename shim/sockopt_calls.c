@@ -36,8 +36,12 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 	const struct sockopt_unfit *bad;
 	int r;
 
-	if (likely(!c))
-		return real_setsockopt(fd, level, name, value, len);
+	if (likely(!c)) {
+		r = real_setsockopt(fd, level, name, value, len);
+		if (unlikely(r == 0 && level == IPPROTO_TCP) && fdtab_tcp(fd))
+			sockopt_set_early(level, name);
+		return r;
+	}
 	bad = user_range_bad(value, len) ? NULL : sockopt_find_unfit(level, name);
 	if (bad && sockopt_switches_on(bad, value, len) && !fd_come_back(fd, bad->why) && bad->refused)
 		return (int)as_errno(-bad->refused);

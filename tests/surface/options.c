@@ -18,12 +18,27 @@ static long on(int fd, int level, int name, int value)
 	return setsockopt(fd, level, name, &value, sizeof(value));
 }
 
-static long filter(void)
+static long filter_on(int fd)
 {
 	struct sock_filter all[] = { BPF_STMT(BPF_RET | BPF_K, 0xffff) };
 	struct sock_fprog program = { .len = 1, .filter = all };
 
-	return setsockopt(b, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
+	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
+}
+
+static long filter(void)
+{
+	return filter_on(b);
+}
+
+/* Whatever the port. */
+static long key_for_all(int fd)
+{
+	struct sockaddr_in peer = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct tcp_md5sig key = { .tcpm_keylen = 3, .tcpm_key = "key" };
+
+	memcpy(&key.tcpm_addr, &peer, sizeof(peer));
+	return setsockopt(fd, IPPROTO_TCP, TCP_MD5SIG, &key, sizeof(key));
 }
 
 static long md5(void)
@@ -83,8 +98,37 @@ static const struct {
 	{ "SO_TIMESTAMPING", stamping }, { "SO_PEEK_OFF", peek_offset }, { "SO_OOBINLINE", inline_urgent }, { "SO_ZEROCOPY", zero_copy },
 };
 
+/* Set before there is a connection: the accepted end has what its listener has. */
+static void early(long (*set)(int fd), bool by_listener)
+{
+	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(addr);
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	bool has;
+
+	b = socket(AF_INET, SOCK_STREAM, 0);
+	MUST(bind(listener, (struct sockaddr *)&addr, len) == 0 && listen(listener, 1) == 0);
+	MUST(getsockname(listener, (struct sockaddr *)&addr, &len) == 0);
+	has = set(by_listener ? listener : b) == 0;
+	SAY("early %s\n", has ? "set" : outcome(-1));
+	if (has && set == key_for_all)
+		MUST(key_for_all(by_listener ? b : listener) == 0);
+	if (has) {
+		MUST(connect(b, (struct sockaddr *)&addr, len) == 0 && (a = accept(listener, NULL, NULL)) >= 0);
+		ping_pong(a, b, 30);
+		close(a);
+	}
+	close(b);
+	close(listener);
+}
+
 int main(int argc, char **argv)
 {
+	if (argc > 1) {
+		for (int i = 0; i < 4; i++)
+			early(i < 2 ? filter_on : key_for_all, i % 2);
+		return 0;
+	}
 	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
 		a = tcp_pair(&b);
 		ping_pong(a, b, 30);

@@ -147,6 +147,11 @@ def counted(reason, connections):
     return check
 
 
+def filtered(summary, work, result):
+    counted("bpf", 2)(summary, work, result)
+    expect("bytes by rings", [s["ring_tx_bytes"] for s in summary], [0])
+
+
 def few_of_many(summary, work, result):
     """Of 200 connections in a process with room for 64 descriptors of ours, of which one takes 4: most of the 16 that could."""
     (line,) = summary
@@ -462,6 +467,7 @@ def cases(probes, work):
     for how in ("exec", "fork", "mixed", "option"):
         table[f"together-{how}-on-ring"] = Case(probe("together", how), at_once, ring_used)
     table["options-on-ring"] = Case(probe("options"), at_once, ring_used)
+    table["options-early"] = Case(probe("options", "early"), at_once, filtered)
     table["again-on-ring"] = Case(probe("again"), at_once, moved_again)
     for how in ("unshare", "syscall", "close-range", "files", "memory"):
         table[f"tables-{how}-on-ring"] = Case(probe("tables", how), at_once, ring_used)
