@@ -380,15 +380,6 @@ static bool has_passed(const struct conn *c, const struct conn_sleep *s)
 	return unlikely(s->passed) && s->passed == era_of(load_relaxed(&use_of(c)->nr));
 }
 
-static int other_number(const struct conn *c)
-{
-	int fd = fdtab_next_conn(0);
-
-	while (fd >= 0 && fdtab_get(fd) != c)
-		fd = fdtab_next_conn((unsigned int)fd + 1);
-	return fd;
-}
-
 /* Who closes has taken the number out of the table before the lanes are his: then it is known what comes of the sleeping calls. */
 int conn_call_number(const struct conn *c)
 {
@@ -397,7 +388,7 @@ int conn_call_number(const struct conn *c)
 
 	for (int i = 0; i < DECIDE_PAUSES; i++) {
 		bool decided = load_acquire(&u->closing) || load_acquire(&u->buried);
-		int fd = other_number(c);
+		int fd = fdtab_next_of(c, 0);
 
 		if (fd < 0)
 			fd = (int)load_acquire(&u->kept) - 1;

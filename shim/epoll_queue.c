@@ -150,14 +150,6 @@ static void take_token(struct epoll_set *s, const struct epoll_event *ev)
 	}
 }
 
-static int fd_of_conn(const struct conn *c)
-{
-	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned)fd + 1))
-		if (fdtab_get(fd) == c)
-			return fd;
-	return -1;
-}
-
 /*
  * What a relative's end asks for, and steps of rendezvous whose fds became readable. These may adopt, so they are made when the wait has told what it had to, else what
  * the kernel has just told would be told again; and without the lock.
@@ -177,7 +169,7 @@ bool set_run_pokes(struct epoll_set *s)
 	if (ended)
 		conn_relative_ended();
 	for (int i = 0; i < nr; i++) {
-		int fd = fd_of_conn(poke[i]);
+		int fd = fdtab_next_of(poke[i], 0);
 
 		if (fd >= 0 && conn_hold(poke[i], fd)) {
 			nego_poke(poke[i], fd);

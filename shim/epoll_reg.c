@@ -61,12 +61,7 @@ struct epoll_reg *reg_find(struct epoll_set *s, struct conn *c, int fd)
 
 int reg_living_fd(const struct epoll_reg *r)
 {
-	if (fdtab_get(r->fd) == r->conn)
-		return r->fd;
-	for (int fd = fdtab_next_conn(0); fd >= 0; fd = fdtab_next_conn((unsigned)fd + 1))
-		if (fdtab_get(fd) == r->conn)
-			return fd;
-	return -1;
+	return likely(fdtab_get(r->fd) == r->conn) ? r->fd : fdtab_next_of(r->conn, 0);
 }
 
 /* ---- lists --------------------------------------------------------------------------------------------------------- */

@@ -177,14 +177,6 @@ void fd_fresh(int fd, enum fd_mark mark)
 	fdtab_mark(fd, mark);
 }
 
-static int next_of(const struct conn *c, int fd)
-{
-	do {
-		fd = fdtab_next_conn((unsigned int)fd + 1);
-	} while (fd >= 0 && fdtab_get(fd) != c);
-	return fd;
-}
-
 /* The sets keep the socket, and what they are to tell of it stands in the list of those that are not connected. */
 void fd_dissolved(int fd)
 {
@@ -192,12 +184,12 @@ void fd_dissolved(int fd)
 	bool copied = fdtab_copied(fd);
 
 	if (c && conn_hold(c, fd)) {
-		for (int other = next_of(c, -1); other >= 0; other = next_of(c, other))
+		for (int other = fdtab_next_of(c, 0); other >= 0; other = fdtab_next_of(c, (unsigned int)other + 1))
 			epoll_early_forget(other);
 		ready_dissolved(c);
 		conn_drop(c);
 	}
-	for (int other = c ? next_of(c, -1) : -1; other >= 0; other = next_of(c, other)) {
+	for (int other = c ? fdtab_next_of(c, 0) : -1; other >= 0; other = fdtab_next_of(c, (unsigned int)other + 1)) {
 		if (other == fd)
 			continue;
 		fd_forget(other);

@@ -135,6 +135,15 @@ int fdtab_next_conn(unsigned int from)
 	return -1;
 }
 
+int fdtab_next_of(const struct conn *conn, unsigned int from)
+{
+	int fd = fdtab_next_conn(from);
+
+	while (fd >= 0 && fdtab_get(fd) != conn)
+		fd = fdtab_next_conn((unsigned int)fd + 1);
+	return fd;
+}
+
 int fdtab_next_hidden(unsigned int from)
 {
 	uint32_t first = load_relaxed(&fdtab.hidden_first), end = load_relaxed(&fdtab.hidden_end);

@@ -66,6 +66,8 @@ bool fdtab_mark(int fd, enum fd_mark mark);
 /* The lowest number of at least `from` that has an entry but is not hidden; is a connection's; is hidden; or -1. */
 int fdtab_next(unsigned int from);
 int fdtab_next_conn(unsigned int from);
+/* The same of this connection. */
+int fdtab_next_of(const struct conn *conn, unsigned int from);
 int fdtab_next_hidden(unsigned int from);
 
 #pragma GCC visibility pop
