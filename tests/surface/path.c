@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
@@ -41,18 +40,6 @@ static size_t fill(int fd, size_t pos)
 		pos += (size_t)n;
 	MUST(n == -1 && errno == EAGAIN);
 	return pos;
-}
-
-/* Both lanes have their quiet moment. */
-static void warm(int fd, bool first)
-{
-	char byte;
-
-	for (unsigned i = 0; i < 30; i++) {
-		MUST(!first || send(fd, "x", 1, 0) == 1);
-		MUST(recv(fd, &byte, 1, 0) == 1);
-		MUST(first || send(fd, "x", 1, 0) == 1);
-	}
 }
 
 /* One beat of a program's own. */

@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,18 @@ static inline void ping_pong(int a, int b, int rounds)
 		MUST(recv(b, in, sizeof(in), 0) == len && memcmp(in, out, (size_t)len) == 0);
 		MUST(write(b, in, (size_t)len) == len);
 		MUST(read(a, in, sizeof(in)) == len && memcmp(in, out, (size_t)len) == 0);
+	}
+}
+
+/* With another thread or process at the other end: both lanes have their quiet moment. */
+static inline void warm(int fd, bool first)
+{
+	char byte;
+
+	for (unsigned i = 0; i < 30; i++) {
+		MUST(!first || send(fd, "x", 1, 0) == 1);
+		MUST(recv(fd, &byte, 1, 0) == 1);
+		MUST(first || send(fd, "x", 1, 0) == 1);
 	}
 }
 

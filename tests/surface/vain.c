@@ -7,7 +7,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -102,18 +101,6 @@ static void exec_in_vain(int file)
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
 	execve(path, argv, argv + 1);
 	MUST(errno == ENOEXEC);
-}
-
-/* Until both lanes have had their quiet moment. */
-static void warm(int fd, bool first)
-{
-	char byte;
-
-	for (unsigned i = 0; i < 30; i++) {
-		MUST(!first || send(fd, "x", 1, 0) == 1);
-		MUST(recv(fd, &byte, 1, 0) == 1);
-		MUST(first || send(fd, "x", 1, 0) == 1);
-	}
 }
 
 static void start(pthread_t *threads, unsigned *nr, void *(*does)(void *arg), struct stream *s)
