@@ -71,6 +71,21 @@ static void some_is_under_way(struct stream *there, struct stream *back, size_t 
 		assert_int_equal(stream_send(back, back_sent), back_sent);
 }
 
+/* Over TCP by now, and to the end. */
+static void both_go_on(struct bench *b, struct stream *there, struct stream *back)
+{
+	for (int n = 0; n < 4; n++) {
+		stream_send(there, 1000);
+		stream_send(back, 700);
+		stream_take(back, 900);
+		stream_take(there, 300);
+	}
+	stream_end(there);
+	stream_end(back);
+	assert_true(load_relaxed(&b->a->returned) && load_relaxed(&b->b->returned));
+	bench_close_far(b);
+}
+
 static void a_successor_finds_what_was_not_read(void **state)
 {
 	for (size_t i = 0; i < NR_SIZES * NR_SIZES * NR_SIZES; i++) {
@@ -103,16 +118,7 @@ static void who_forks_goes_on_over_tcp(void **state)
 		/* Nothing has to be waited for that had come. */
 		if (there.got < there.sent)
 			assert_true(stream_take(&there, 10) > 0);
-		for (int n = 0; n < 4; n++) {
-			stream_send(&there, 1000);
-			stream_send(&back, 700);
-			stream_take(&back, 900);
-			stream_take(&there, 300);
-		}
-		stream_end(&there);
-		stream_end(&back);
-		assert_true(load_relaxed(&b.a->returned) && load_relaxed(&b.b->returned));
-		bench_close_far(&b);
+		both_go_on(&b, &there, &back);
 	}
 }
 
@@ -522,16 +528,7 @@ static void an_exec_that_fails_leaves_streams_that_go_on(void **state)
 		assert_int_equal(stream_send(&there, 500), 500);
 		stream_take(&back, 300);
 		conn_exec_failed(b.a, b.a_fd);
-		for (int n = 0; n < 4; n++) {
-			stream_send(&there, 1000);
-			stream_send(&back, 700);
-			stream_take(&back, 900);
-			stream_take(&there, 300);
-		}
-		stream_end(&there);
-		stream_end(&back);
-		assert_true(load_relaxed(&b.a->returned) && load_relaxed(&b.b->returned));
-		bench_close_far(&b);
+		both_go_on(&b, &there, &back);
 	}
 }
 
