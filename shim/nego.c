@@ -78,21 +78,31 @@ static uint64_t bytes_of(struct conn *c)
 	return load_relaxed(&c->tx.tcp_bytes) + load_relaxed(&c->rx.tcp_bytes);
 }
 
+static void due_at(struct conn *c, uint64_t calls, uint64_t bytes)
+{
+	c->nego.due_calls = calls;
+	c->nego.due_bytes = bytes;
+}
+
 static void due_after(struct conn *c, uint32_t steps)
 {
 	uint32_t shift = steps <= NEAR_STEPS ? 0 : steps - NEAR_STEPS;
 
 	if (shift > MAX_SHIFT)
 		shift = MAX_SHIFT;
-	c->nego.due_calls = calls_of(c) + (UINT64_C(1) << shift);
-	c->nego.due_bytes = bytes_of(c) + (STEP_BYTES << shift);
+	due_at(c, calls_of(c) + (UINT64_C(1) << shift), bytes_of(c) + (STEP_BYTES << shift));
+}
+
+/* At the greatest distance. */
+static void due_late(struct conn *c)
+{
+	due_after(c, NEAR_STEPS + MAX_SHIFT);
 }
 
 static void never_due(struct conn *c, enum nego_phase phase)
 {
 	c->nego.phase = phase;
-	c->nego.due_calls = NEGO_NEVER;
-	c->nego.due_bytes = NEGO_NEVER;
+	due_at(c, NEGO_NEVER, NEGO_NEVER);
 }
 
 static uint64_t remote_ns(void)
@@ -200,11 +210,10 @@ static void due_again(struct conn *c)
 {
 	c->nego.attempts = 0;
 	if (!c->nego.remote) {
-		due_after(c, NEAR_STEPS + MAX_SHIFT);
+		due_late(c);
 		return;
 	}
-	c->nego.due_calls = calls_of(c) + REMOTE_AGAIN_CALLS;
-	c->nego.due_bytes = NEGO_NEVER;
+	due_at(c, calls_of(c) + REMOTE_AGAIN_CALLS, NEGO_NEVER);
 }
 
 /*
@@ -232,8 +241,7 @@ static void try_again(struct conn *c, enum reason why)
 		return;
 	}
 	np->attempts = 0;
-	np->due_calls = calls_of(c) + ((uint64_t)AGAIN_CALLS << (np->again < MAX_AGAIN ? np->again++ : MAX_AGAIN));
-	np->due_bytes = NEGO_NEVER;
+	due_at(c, calls_of(c) + ((uint64_t)AGAIN_CALLS << (np->again < MAX_AGAIN ? np->again++ : MAX_AGAIN)), NEGO_NEVER);
 }
 
 /* What a step came to; both locks are held. True: to be pinned for *why, once they are not. */
@@ -252,7 +260,7 @@ static bool settle(struct conn *c, enum nego_outcome out, enum reason *why)
 	case NEGO_OFF:
 		set_aside(c, *why);
 		np->attempts = 0;
-		due_after(c, NEAR_STEPS + MAX_SHIFT);
+		due_late(c);
 		return false;
 	case NEGO_SOON:
 	case NEGO_LATER:
@@ -339,8 +347,7 @@ static void begin_anew(struct conn *c, bool lost)
 	c->nego.attempts = c->nego.dials = c->nego.again = 0;
 	c->nego.again_ns = 0;
 	c->nego.rests = true;
-	c->nego.due_calls = NEGO_NEVER;
-	c->nego.due_bytes = bytes_of(c) + 1;
+	due_at(c, NEGO_NEVER, bytes_of(c) + 1);
 }
 
 static uint64_t calls_lost(const struct nego_part *np)
@@ -352,8 +359,7 @@ static uint64_t calls_lost(const struct nego_part *np)
 static void rest_is_over(struct conn *c)
 {
 	c->nego.rests = false;
-	c->nego.due_calls = calls_of(c) + options.after.calls + calls_lost(&c->nego);
-	c->nego.due_bytes = options.after.bytes ? bytes_of(c) + options.after.bytes : NEGO_NEVER;
+	due_at(c, calls_of(c) + options.after.calls + calls_lost(&c->nego), options.after.bytes ? bytes_of(c) + options.after.bytes : NEGO_NEVER);
 }
 
 /* There was no room for a link. If some comes, the next step may be a near one. */
@@ -378,7 +384,7 @@ static void give_up_link(struct conn *c, int fd)
 	if (unlikely(load_relaxed(&c->link_dead)) && !load_relaxed(&c->returned) && load_relaxed(&c->linked)) {
 		conn_frames_try(c, fd);
 		renew_serve(c, fd);
-		due_after(c, NEAR_STEPS + MAX_SHIFT);
+		due_late(c);
 		return;
 	}
 	if (!load_relaxed(&c->returned) || !load_relaxed(&c->linked)) {
@@ -389,7 +395,7 @@ static void give_up_link(struct conn *c, int fd)
 			nego_look_soon(&c->nego);
 		return;
 	}
-	due_after(c, NEAR_STEPS + MAX_SHIFT);
+	due_late(c);
 	if (load_relaxed(&c->nr_maps) != 1)
 		conn_reap_holders(c);
 	if (conn_trylock_both(c)) {

@@ -18,7 +18,6 @@
 
 _Static_assert(GUARD_READY == FDTAB_MAX, "one comparison tells both");
 
-
 /*
  * Returns from the wrapper unless `word` is a connection that is not known to be pinned; `slow` is for numbers that have to be looked at more
  * closely. What stands for `pinned` and `slow` is out of line (NOINLINE): a wrapper that must save registers for it costs as much again.
