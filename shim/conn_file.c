@@ -92,33 +92,20 @@ static ssize_t into_ring_locked(struct conn *c, int fd, int in_fd, off_t pos, si
 	return n;
 }
 
-/* From a pipe to a ring, or back, no handler comes between the taking and the giving: it might jump away. */
-static uint64_t signals_out(void)
-{
-	uint64_t all = signals_all(), before = 0;
-
-	sys_call4(SYS_rt_sigprocmask, SIG_BLOCK, &all, &before, sizeof(all));
-	return before;
-}
-
-static void signals_in(uint64_t before)
-{
-	sys_call4(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof(before));
-}
-
 /*
  * Straight into the ring, if the lane is there: bytes, 0 at the source's end, -EAGAIN for no room or nothing to be read at once,
  * -EOPNOTSUPP: not this way; other errors are the connection's.
  */
 static ssize_t into_ring(struct conn *c, int fd, int in_fd, off_t pos, size_t len, bool patient)
 {
+	struct signals_held held = { .held = false };
 	ssize_t n = -EOPNOTSUPP;
-	uint64_t before = 0;
 
 	if (!conn_tx_on_ring(c))
 		return n;
+	/* From a pipe to a ring, or back, no handler comes between the taking and the giving: it might jump away. */
 	if (pos < 0)
-		before = signals_out();
+		signals_hold_these(&held, signals_all());
 	if (conn_lock_tx(c) < 0) {
 		n = -EAGAIN;
 	} else {
@@ -126,8 +113,7 @@ static ssize_t into_ring(struct conn *c, int fd, int in_fd, off_t pos, size_t le
 			n = into_ring_locked(c, fd, in_fd, pos, len < RING_STEP ? len : RING_STEP, patient);
 		lane_unlock(&c->tx.lock);
 	}
-	if (pos < 0)
-		signals_in(before);
+	signals_release(&held);
 	return n;
 }
 
@@ -328,11 +314,12 @@ static ssize_t ring_and_left_to_pipe(struct conn *c, int fd, int pipe_fd, size_t
 /* What is there now. -EAGAIN: nothing, or no room in the pipe. */
 static ssize_t splice_in_step(struct conn *c, int fd, int pipe_fd, size_t len, unsigned flags)
 {
-	uint64_t before = signals_out();
+	struct signals_held held;
 	ssize_t n = -EAGAIN;
 
+	signals_hold_these(&held, signals_all());
 	if (conn_lock_rx(c) < 0) {
-		signals_in(before);
+		signals_release(&held);
 		return n;
 	}
 	if (fdtab_get(fd) != c)
@@ -344,7 +331,7 @@ static ssize_t splice_in_step(struct conn *c, int fd, int pipe_fd, size_t len, u
 	else if (load_relaxed(&c->rx.state) != RX_ENDED && load_relaxed(&c->rx.state) != RX_FOLLOW)
 		n = tcp_to_pipe(c, fd, pipe_fd, len, flags);
 	lane_unlock(&c->rx.lock);
-	signals_in(before);
+	signals_release(&held);
 	return n;
 }
 

@@ -30,7 +30,7 @@ pid_t inherit_pid;
 /* One fork at a time, from the first handler to the last; no signal of this thread comes in between. */
 static struct {
 	struct lane_lock lock;
-	uint64_t signals;
+	struct signals_held held;
 	int kept_errno;
 	uint32_t child;
 	struct fd_list list;
@@ -38,14 +38,14 @@ static struct {
 
 void inherit_before_fork(void)
 {
-	uint64_t all = signals_all(), signals;
+	struct signals_held held;
 
 	if (!guard_ready())
 		return;
-	(void)sys_call4(SYS_rt_sigprocmask, SIG_BLOCK, &all, &signals, sizeof(all));
+	signals_hold_these(&held, signals_all());
 	lane_lock_surely(&forking.lock);
 	lane_lock_fork_prepare();
-	forking.signals = signals;
+	forking.held = held;
 	fd_fork_prepare();
 	forking.list = fd_list_conns();
 	retreat_far_all_away(forking.list.conns, forking.list.fds, forking.list.nr, REASON_SHARED);
@@ -59,13 +59,13 @@ void inherit_before_fork(void)
 
 static void end_fork(void)
 {
-	uint64_t signals = forking.signals;
+	struct signals_held held = forking.held;
 
 	fd_list_free(&forking.list);
 	fd_fork_done();
 	errno = forking.kept_errno;
 	lane_unlock(&forking.lock);
-	(void)sys_call4(SYS_rt_sigprocmask, SIG_SETMASK, &signals, NULL, sizeof(signals));
+	signals_release(&held);
 }
 
 void inherit_in_parent(void)

@@ -43,30 +43,28 @@ static struct rlimit64 read_limit(void)
 	return limit;
 }
 
-static void limit_lock_take(uint64_t *signals)
+static void limit_lock_take(struct signals_held *held)
 {
-	uint64_t all = signals_all();
-
 	/* A handler of this thread must not come in and wait for us. */
-	(void)sys_call4(SYS_rt_sigprocmask, SIG_BLOCK, &all, signals, sizeof(all));
+	signals_hold_these(held, signals_all());
 	while (exchange(&limit_lock, 1))
 		(void)sys_call0(SYS_sched_yield);
 }
 
-static void limit_lock_drop(const uint64_t *signals)
+static void limit_lock_drop(const struct signals_held *held)
 {
 	store_release(&limit_lock, 0);
-	(void)sys_call4(SYS_rt_sigprocmask, SIG_SETMASK, signals, NULL, sizeof(*signals));
+	signals_release(held);
 }
 
 unsigned long own_fd_limit(void)
 {
 	struct rlimit64 limit;
-	uint64_t signals;
+	struct signals_held held;
 
-	limit_lock_take(&signals);
+	limit_lock_take(&held);
 	limit = read_limit();
-	limit_lock_drop(&signals);
+	limit_lock_drop(&held);
 	return limit.rlim_cur;
 }
 
@@ -107,10 +105,10 @@ int own_fd_room(void)
 static int place(int fd)
 {
 	struct rlimit64 limit, raised;
-	uint64_t signals;
+	struct signals_held held;
 	int number = -EMFILE;
 
-	limit_lock_take(&signals);
+	limit_lock_take(&held);
 	limit = read_limit();
 	if (limit.rlim_cur > PLACE_MAX) {
 		number = (int)sys_fcntl(fd, F_DUPFD_CLOEXEC, PLACE_MAX);
@@ -126,7 +124,7 @@ static int place(int fd)
 	} else if (limit.rlim_cur >= LIMIT_MIN && load_relaxed(&nr_hidden) < (int)(limit.rlim_cur / 16)) {
 		number = (int)sys_fcntl(fd, F_DUPFD_CLOEXEC, (long)(limit.rlim_cur - limit.rlim_cur / 8));
 	}
-	limit_lock_drop(&signals);
+	limit_lock_drop(&held);
 	return number < 0 ? -EMFILE : number;
 }
 

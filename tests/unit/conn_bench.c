@@ -49,6 +49,7 @@ void signals_hold_now(struct signals_held *h)
 
 void signals_hold_these(struct signals_held *h, uint64_t these)
 {
+	h->held = false;
 }
 
 void signals_release_now(const struct signals_held *h)
