@@ -160,13 +160,10 @@ static bool numbers_changed(struct poll_call *p)
  * A lane may have come back to TCP since the kernel was asked, by another thread, or by the look at another place where the connection stands, and the link be gone: then the
  * kernel was not asked of all that it alone knows now, and may have named a frame that was taken since.
  */
-static short ask_again(struct item *it, int fd, short want)
+static short ask_on_new_roads(struct item *it, int fd, short want)
 {
-	struct pollfd k = { .fd = fd, .events = conn_kernel_events(it->conn, want) | POLLRDHUP };
-	struct timespec zero = { 0, 0 };
-
 	it->asked_on = poll_roads(it->conn);
-	return sys_call5(SYS_ppoll, &k, 1, &zero, 0, 0) > 0 ? k.revents : 0;
+	return sys_ready_now(fd, conn_kernel_events(it->conn, want) | POLLRDHUP);
 }
 
 /*
@@ -207,7 +204,7 @@ static int derive(struct poll_call *p)
 			continue;
 		}
 		if (unlikely(poll_roads(it->conn) != it->asked_on))
-			kernel = f->revents = ask_again(it, f->fd, f->events);
+			kernel = f->revents = ask_on_new_roads(it, f->fd, f->events);
 		if (!conn_is_linked(it->conn))
 			continue;
 		if (!item_hold(p, it)) {

@@ -85,14 +85,8 @@ static void add_extra(struct poll_call *p, int fd)
  */
 static void ask_asserted(struct poll_call *p, struct item *it)
 {
-	struct pollfd f = { .fd = p->fds[it->at].fd, .events = it->asserted };
-	struct timespec zero = { 0, 0 };
-
-	if (!it->asserted)
-		return;
-	if (sys_call5(SYS_ppoll, &f, 1, &zero, 0, 0) < 0)
-		f.revents = 0;
-	it->asserted &= f.revents;
+	if (it->asserted)
+		it->asserted &= sys_ready_now(p->fds[it->at].fd, it->asserted);
 }
 
 bool poll_arm(struct poll_call *p)
