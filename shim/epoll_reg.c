@@ -333,6 +333,20 @@ static bool bytes_edge(struct epoll_reg *r, int fd, bool may_be_frame, uint32_t 
 	return false;
 }
 
+/* The ring had no room at the last look, and has, or the lane is back on TCP, where there is. */
+static bool room_edge(struct epoll_reg *r, int fd, uint32_t mask, bool plain)
+{
+	bool on_ring = !plain && conn_tx_on_ring(r->conn), had_none = r->no_room;
+
+	if (likely(on_ring) || unlikely(had_none))
+		r->no_room = !(mask & EPOLLOUT);
+	if (on_ring && r->no_room && r->events & WRITE_STATES && !r->fired) {
+		conn_probe_if_due(r->conn, fd);
+		note_probe(r);
+	}
+	return had_none && mask & r->events & WRITE_STATES;
+}
+
 uint32_t reg_evaluate(struct epoll_reg *r)
 {
 	struct conn *c = r->conn;
@@ -371,18 +385,7 @@ uint32_t reg_evaluate(struct epoll_reg *r)
 	/* In front of a frame that could not be taken just now, the arrival is still to be told. */
 	if (!plain && (mask & EPOLLIN || conn_rx_on_ring(c)) && !withheld)
 		r->tail_seen = tail;
-	if (!plain && conn_tx_on_ring(c)) {
-		edge |= r->no_room && mask & r->events & WRITE_STATES;
-		r->no_room = !(mask & EPOLLOUT);
-		if (r->no_room && r->events & WRITE_STATES && !r->fired) {
-			conn_probe_if_due(c, fd);
-			note_probe(r);
-		}
-	} else if (unlikely(r->no_room)) {
-		/* The ring had none, and the lane is back on TCP. */
-		edge |= mask & r->events & WRITE_STATES;
-		r->no_room = !(mask & EPOLLOUT);
-	}
+	edge |= room_edge(r, fd, mask, plain);
 	if (unlikely(load_relaxed(&c->link.rx.overflowed)) && !plain)
 		conn_give_back(c);
 	if (asked)
