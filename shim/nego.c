@@ -225,6 +225,7 @@ static void try_again(struct conn *c, enum reason why)
 {
 	struct nego_part *np = &c->nego;
 
+	log_debug("connection %u: no link for now (%s)", c->index, reason_word(why));
 	set_aside(c, why == REASON_PEER_SILENT ? nego_silent_reason(c) : why);
 	if (np->remote) {
 		np->again_ns = coarse_ns();

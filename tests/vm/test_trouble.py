@@ -192,7 +192,7 @@ def test_both_paths_die(one, two, record):
 @limit(300)
 def test_a_path_comes_back(one, two):
     """Once it gets through again, the connection may move out again."""
-    running = moved(one, two, patience=3000)
+    running = moved(one, two, patience=3000, log='debug')
     for guest in (one, two):
         guest.run(DROP_ROCE)
     proof.until_back(*running.lanes)
