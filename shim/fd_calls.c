@@ -9,7 +9,6 @@
 #include <linux/sockios.h>
 #include <pthread.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "ringbuf/sys.h"
@@ -138,18 +137,6 @@ static void expect_exec(int fd, int to)
 		(void)fd_hand_on(fd, REASON_EXEC);
 }
 
-/* A stream of libc's that has opened a file knows its number only: what is put there in its place is read and written by its calls. */
-static void expect_stream(int fd, int to)
-{
-	struct stat st;
-
-	/* A filter may kill who asks. */
-	if (fd_is_standard(to) || !fdtab_get(fd) || sandbox_why() == REASON_SECCOMP || sys_fstat(to, &st) < 0)
-		return;
-	if (S_ISREG(st.st_mode) || S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode))
-		(void)fd_hand_on(fd, REASON_STDIO);
-}
-
 /* The kernel has chosen the number. */
 static int copied(const struct fd_copy *what, int copy)
 {
@@ -181,7 +168,6 @@ static int make_way(int fd, int to)
 	if (fdtab_hidden(fd))
 		return bad_fd();
 	expect_exec(fd, to);
-	expect_stream(fd, to);
 	unseen_closing((unsigned int)to, (unsigned int)to);
 	if (!fdtab_get(to) && fdtab_other(to) == FD_MARK_NONE)
 		return 0;
