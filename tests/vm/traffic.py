@@ -72,15 +72,20 @@ def _listening(end, port, program):
 
 class Feed:
     """Bytes for a program's standard input: those of a file, once if nothing is watched, else again and again until stop(). Their
-    number is no multiple of a ring's size, so that no two places of the stream that share one in the ring are alike."""
+    number is no multiple of a ring's size, so that no two places of the stream that share one in the ring are alike. One that is
+    HELD does not end before let_go()."""
 
-    def __init__(self, guest, source, watched):
-        self.guest, self.source, self.place = guest, source, f'{WORK}/feed'
-        guest.run(f'rm -rf {self.place} && mkdir -m 777 {self.place}' + ('' if watched else f' && touch {self.place}/stop'))
+    def __init__(self, guest, source, watched, held=False):
+        self.guest, self.source, self.place, self.held = guest, source, f'{WORK}/feed', held
+        guest.run(f'rm -rf {self.place} && mkdir -m 777 {self.place} && mkfifo -m 666 {self.place}/held' + ('' if watched else f' && touch {self.place}/stop'))
 
     def into(self, command):
         """Text for bash, which becomes COMMAND with these bytes as its input."""
-        return f'exec {command} < <(cd {self.place} && while cat {self.source} && echo >>laps && [ ! -e stop ]; do :; done)'
+        hold = '; read <held' if self.held else ''
+        return f'exec {command} < <(cd {self.place} && while cat {self.source} && echo >>laps && [ ! -e stop ]; do :; done{hold})'
+
+    def let_go(self):
+        self.guest.run(f'echo >{self.place}/held')
 
     def laps(self):
         return len(self.guest.read(f'{self.place}/laps', b''))
@@ -99,9 +104,9 @@ class Feed:
 
 
 def _netcat(server, client, call, listen, size, back, watch):
-    """A stream to the server, and at the same time a file back."""
+    """A stream to the server, and at the same time a file back, which has come before the stream ends: a netcat that listens sends nothing any more when it has heard that end."""
     port = str(next(_ports))
-    feed = Feed(client.guest, make_data(client.guest, 'data', size | 1)[0], watch)
+    feed = Feed(client.guest, make_data(client.guest, 'data', size | 1)[0], watch, held=back > 0)
     answer, answered = make_data(server.guest, 'back', back)
     listener = server.start([*listen, server.address, port], stdin=answer, stdout=f'{WORK}/arrived')
     _listening(server, int(port), listener)
@@ -110,6 +115,10 @@ def _netcat(server, client, call, listen, size, back, watch):
         watch((caller, 'tx', 1), (listener, 'rx', 1))
         feed.until_lap(feed.laps() + 2, caller)
         feed.stop()
+    if back:
+        client.guest.until(lambda: len(client.guest.read(f'{WORK}/answer', b'')) >= back or not caller.running(), f'the answer to {caller}')
+        if caller.running():
+            feed.let_go()
     caller.wait()
     listener.wait()
     _same('to the server', feed.checksum(), checksum(server.guest, f'{WORK}/arrived'))
