@@ -57,9 +57,15 @@ static long md5(void)
 	return result;
 }
 
-static long ulp(void)
+static long no_layer(void)
 {
 	return setsockopt(b, IPPROTO_TCP, TCP_ULP, "no-such", 7);
+}
+
+/* Where the kernel has it, it encrypts nothing before it has keys. */
+static long layer(void)
+{
+	return setsockopt(b, IPPROTO_TCP, TCP_ULP, "tls", 3);
 }
 
 /* As who looks at a connection and leaves it as it is. */
@@ -94,7 +100,7 @@ static const struct {
 	const char *name;
 	long (*set)(void);
 } options[] = {
-	{ "SO_ATTACH_FILTER", filter }, { "TCP_MD5SIG", md5 },		{ "TCP_ULP", ulp },	      { "TCP_REPAIR", repair },
+	{ "SO_ATTACH_FILTER", filter }, { "TCP_MD5SIG", md5 }, { "TCP_ULP", no_layer }, { "TCP_ULP tls", layer }, { "TCP_REPAIR", repair },
 	{ "SO_TIMESTAMPING", stamping }, { "SO_PEEK_OFF", peek_offset }, { "SO_OOBINLINE", inline_urgent }, { "SO_ZEROCOPY", zero_copy },
 };
 

@@ -152,6 +152,15 @@ def filtered(summary, work, result):
     expect("bytes by rings", [s["ring_tx_bytes"] for s in summary], [0])
 
 
+def came_back_for_options(summary, work, result):
+    """All but that with SO_ZEROCOPY, which alone changes nothing. Each counts the option at one end, and that its peer went at the other."""
+    ring_used(summary, work, result)
+    (line,) = summary
+    expect("ends that came back", line["retreated"], 16)
+    expect("ends with a layer", line["reasons"].get("ulp"), 2)
+    expect("reasons", sorted(line["reasons"]), ["bpf", "md5", "oob", "peek-offset", "repair", "retreat", "timestamps", "ulp"])
+
+
 def few_of_many(summary, work, result):
     """Of 200 connections in a process with room for 64 descriptors of ours, of which one takes 4: most of the 16 that could."""
     (line,) = summary
@@ -466,7 +475,7 @@ def cases(probes, work):
         table["processes-" + how + "-on-ring"] = Case(probe("processes", how, "first"), at_once, ring_used)
     for how in ("exec", "fork", "mixed", "option"):
         table[f"together-{how}-on-ring"] = Case(probe("together", how), at_once, ring_used)
-    table["options-on-ring"] = Case(probe("options"), at_once, ring_used)
+    table["options-on-ring"] = Case(probe("options"), at_once, came_back_for_options)
     table["options-early"] = Case(probe("options", "early"), at_once, filtered)
     table["again-on-ring"] = Case(probe("again"), at_once, moved_again)
     for how in ("unshare", "syscall", "close-range", "files", "memory"):
