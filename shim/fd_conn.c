@@ -181,7 +181,8 @@ void fd_fresh(int fd, enum fd_mark mark)
 void fd_dissolved(int fd)
 {
 	struct conn *c = fdtab_get(fd);
-	bool copied = fdtab_copied(fd);
+	uint8_t why = c ? load_relaxed(&c->reason) : REASON_NONE;
+	bool copied = why == REASON_COPIED || why == REASON_STDIO || fdtab_copied(fd);
 
 	if (c && conn_hold(c, fd)) {
 		for (int other = fdtab_next_of(c, 0); other >= 0; other = fdtab_next_of(c, (unsigned int)other + 1))

@@ -66,9 +66,10 @@ static void lines(FILE *in, FILE *out, const char *when)
 	SAY("%s ok\n", when);
 }
 
-/* The stream is there before there is a connection. */
-static void early(void)
+/* The stream is there before there is a connection, or before another one than there was. */
+static void early(bool again)
 {
+	static const struct sockaddr none = { .sa_family = AF_UNSPEC };
 	struct sockaddr_in addr;
 	socklen_t len = sizeof(addr);
 	int listener = socket(AF_INET, SOCK_STREAM, 0), connected = socket(AF_INET, SOCK_STREAM, 0), accepted;
@@ -78,6 +79,11 @@ static void early(void)
 	MUST(listen(listener, 1) == 0 && getsockname(listener, (struct sockaddr *)&addr, &len) == 0);
 	MUST(stream && connect(connected, (struct sockaddr *)&addr, len) == 0);
 	accepted = accept(listener, NULL, NULL);
+	if (again) {
+		MUST(connect(connected, &none, sizeof(none)) == 0 && close(accepted) == 0);
+		MUST(connect(connected, (struct sockaddr *)&addr, len) == 0);
+		accepted = accept(listener, NULL, NULL);
+	}
 	ping_pong(accepted, connected, 30);
 	MUST(send(accepted, "line\n", 5, 0) == 5);
 	MUST(fgets(line, sizeof(line), stream) && strcmp(line, "line\n") == 0);
@@ -94,8 +100,8 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && strcmp(argv[1], "fork") == 0)
 		return fork_meanwhile(), 0;
-	if (argc > 1 && strcmp(argv[1], "early") == 0)
-		return early(), 0;
+	if (argc > 1 && (strcmp(argv[1], "early") == 0 || strcmp(argv[1], "again") == 0))
+		return early(strcmp(argv[1], "again") == 0), 0;
 	accepted = tcp_pair(&connected);
 	if (argc > 1)
 		ping_pong(accepted, connected, 40);
