@@ -267,12 +267,14 @@ SAME_EVERYWHERE = '/bin/bash'  # a file that both guests have, and whose bytes d
 
 
 class Stream:
-    """A stream from client to server that goes on until something happens to it."""
+    """A stream from client to server that goes on until something happens to it. What arrives is compared, not kept: it may be more than a guest's memory
+    takes. That is done in a session of its own, so that it outlives a server that is killed with all that it has started."""
 
     def __init__(self, server, client):
         port = next(_ports)
-        self.server, self.feed = server, Feed(client.guest, SAME_EVERYWHERE, True)
-        self.listener = server.start(['socat', '-d', '-u', f'TCP-LISTEN:{port},bind={server.address}', 'STDOUT'], stdout=f'{WORK}/arrived')
+        self.server, self.feed, self.compared = server, Feed(client.guest, SAME_EVERYWHERE, True), f'{WORK}/compared-{port}'
+        compare = f'exec setsid cmp - <(while cat {SAME_EVERYWHERE}; do :; done) >{self.compared} 2>&1'
+        self.listener = server.start(f'exec socat -d -u TCP-LISTEN:{port},bind={server.address} STDOUT > >({compare})')
         _listening(server, port, self.listener)
         self.caller = client.start(self.feed.into(f'socat -d -u STDIN TCP:{server.address}:{port}'))
         self.lanes, self.port = ((self.caller, 'tx', 1), (self.listener, 'rx', 1)), port
@@ -286,10 +288,12 @@ class Stream:
         return program.wait(None).status != 0 or 'Connection reset by peer' in program.output()
 
     def arrived(self):
-        """How many bytes; they are those that were sent."""
-        said = self.server.guest.run(f'cmp {WORK}/arrived <(while cat {SAME_EVERYWHERE}; do :; done)', None)
-        check('cmp: EOF on' in said and 'differ' not in said, f'{self.listener}: {said}')
-        return int(self.server.guest.run(['stat', '-c', '%s', f'{WORK}/arrived']))
+        """How many bytes, once the server has ended; they are those that were sent."""
+        guest = self.server.guest
+        found = guest.until(lambda: re.search(r'EOF on - (?:after byte (\d+),|which is empty)|differ', guest.read(self.compared, b'').decode()),
+                            f'what {self.listener} has written to be compared')
+        check(found[0] != 'differ', f'{self.listener}: the bytes that arrived are not the bytes that were sent')
+        return int(found[1] or 0)
 
     def sent(self):
         """How many bytes the client has been given, once it has ended."""
