@@ -26,7 +26,8 @@ MODULES = (
     'crc32_generic', 'rdma_rxe', 'ib_uverbs', 'rdma_ucm',  # soft-RoCE: rxe asks for "crc32" by name at run time
     'veth', 'dummy', '8021q',  # devices
     'sch_netem', 'sch_ingress', 'sch_tbf', 'sch_prio', 'cls_u32', 'cls_matchall', 'act_gact', 'act_mirred',  # for tc
-    'inet_diag', 'tcp_diag', 'unix_diag', 'tls',  # for ss, and for Ringway
+    'inet_diag', 'tcp_diag', 'unix_diag',  # for ss
+    'tls', 'gcm', 'ghash_generic',  # encryption by the kernel: its cipher, too, is asked for by name
 )
 
 # Moves to this machine's files, which stay untouched below an overlay, and becomes the process that takes commands.
