@@ -200,6 +200,7 @@ def test_a_path_comes_back(one, two):
         guest.run(LET_THROUGH)
     proof.until_moved(*((program, way, 2 * count) for program, way, count in running.lanes))
     goes_on(running)
+    with_new_devices(one, two)
 
 
 @limit(300)
