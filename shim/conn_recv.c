@@ -359,23 +359,27 @@ static bool stream_is_over(struct conn *c, int fd)
 	return load_relaxed(&c->rx.state) == RX_ENDED || load_relaxed(&c->rx.state) == RX_LEFT || sys_ready_now(fd, POLLRDHUP);
 }
 
-/* The ring was left, and has given what it had: what TCP has behind that belongs to the same call, or not. */
-static bool stops_behind_ring(struct conn *c, int fd)
-{
-	retreat_follow(c, fd);
-	return at_mark(fd);
-}
-
-/*
- * An error, and no bytes before it, lies in the socket of a connection without a link: of a call that has bytes to tell the kernel keeps it, and shows it to
- * poll, as nobody else does here.
- */
-static bool leaves_error(struct conn *c, int fd)
+static bool has_error_alone(int fd)
 {
 	int kernel = 0;
 
-	return !conn_is_linked(c) && sys_ready_now(fd, 0) & POLLERR &&
-	       sys_call3(SYS_ioctl, fd, SIOCINQ, &kernel) == 0 && !kernel;
+	return sys_ready_now(fd, 0) & POLLERR && sys_call3(SYS_ioctl, fd, SIOCINQ, &kernel) == 0 && !kernel;
+}
+
+/*
+ * The ring was left, and has given what it had: what TCP has behind that belongs to the same call, or not. An error, and no bytes before it, stays in the
+ * socket, for whoever calls next, be it a send.
+ */
+static bool stops_behind_ring(struct conn *c, int fd)
+{
+	retreat_follow(c, fd);
+	return at_mark(fd) || has_error_alone(fd);
+}
+
+/* Of a call that has slept and has bytes to tell the kernel keeps an error, and shows it to poll, as nobody else does where there is no link. */
+static bool leaves_error(struct conn *c, int fd)
+{
+	return !conn_is_linked(c) && has_error_alone(fd);
 }
 
 ssize_t conn_recv_iov(struct conn *c, int fd, const struct iovec *iov, size_t nr, int flags, struct msghdr *m)
@@ -496,7 +500,7 @@ static __attribute__((noinline)) size_t recv_behind_ring(struct conn *c, int fd,
 			retreat_follow(c, fd);
 		lane_unlock(&c->rx.lock);
 	}
-	if (!len || at_mark(fd))
+	if (!len || at_mark(fd) || has_error_alone(fd))
 		return 0;
 	n = conn_recv_iov(c, fd, &iov, 1, flags | MSG_DONTWAIT, NULL);
 
