@@ -9,6 +9,7 @@
 #include <linux/sockios.h>
 #include <pthread.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "ringbuf/sys.h"
@@ -137,6 +138,25 @@ static void expect_exec(int fd, int to)
 		(void)fd_hand_on(fd, REASON_EXEC);
 }
 
+/*
+ * A stream of libc's that has opened a file, or was made of a socket, knows its number only: what is put there in its place is read and written by its calls. Whether there is one is
+ * not known, so what is unread in the ring stays there for the program's own.
+ */
+static void expect_stream(int fd, int to)
+{
+	const struct conn *there = fdtab_get(to);
+	uint8_t why = there ? load_relaxed(&there->reason) : REASON_NONE;
+	struct stat st;
+	bool file;
+
+	if (fd_is_standard(to) || !fdtab_get(fd))
+		return;
+	/* A filter may kill who asks. */
+	file = !there && sandbox_why() != REASON_SECCOMP && sys_fstat(to, &st) == 0 && (S_ISREG(st.st_mode) || S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode));
+	if (file || why == REASON_STDIO || why == REASON_COPIED || fdtab_copied(to))
+		(void)fd_come_back(fd, REASON_STDIO);
+}
+
 /* The kernel has chosen the number. */
 static int copied(const struct fd_copy *what, int copy)
 {
@@ -168,6 +188,7 @@ static int make_way(int fd, int to)
 	if (fdtab_hidden(fd))
 		return bad_fd();
 	expect_exec(fd, to);
+	expect_stream(fd, to);
 	unseen_closing((unsigned int)to, (unsigned int)to);
 	if (!fdtab_get(to) && fdtab_other(to) == FD_MARK_NONE)
 		return 0;

@@ -92,6 +92,27 @@ static void early(bool again)
 	SAY("end %s\n", outcome(recv(accepted, line, sizeof(line), 0)));
 }
 
+/* What stands at the number of a stream is read and written by it. */
+static void in_place(void)
+{
+	int connected, accepted = tcp_pair(&connected);
+	FILE *stream = fopen("/dev/null", "r+");
+	int number = fileno(stream);
+	char line[32];
+
+	ping_pong(accepted, connected, 30);
+	MUST(dup2(connected, number) == number && close(connected) == 0);
+	MUST(send(accepted, "line\n", 5, 0) == 5);
+	/* Who sends brings what was on its way. */
+	MUST(recv(accepted, line, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+	MUST(fgets(line, sizeof(line), stream) && strcmp(line, "line\n") == 0);
+	(void)fseek(stream, 0, SEEK_CUR);
+	MUST(fputs("answer\n", stream) >= 0 && fflush(stream) == 0);
+	MUST(recv(accepted, line, sizeof(line), 0) == 7 && memcmp(line, "answer\n", 7) == 0);
+	MUST(fclose(stream) == 0);
+	SAY("end %s\n", outcome(recv(accepted, line, sizeof(line), 0)));
+}
+
 int main(int argc, char **argv)
 {
 	int connected, accepted, third;
@@ -102,6 +123,8 @@ int main(int argc, char **argv)
 		return fork_meanwhile(), 0;
 	if (argc > 1 && (strcmp(argv[1], "early") == 0 || strcmp(argv[1], "again") == 0))
 		return early(strcmp(argv[1], "again") == 0), 0;
+	if (argc > 1 && strcmp(argv[1], "in-place") == 0)
+		return in_place(), 0;
 	accepted = tcp_pair(&connected);
 	if (argc > 1)
 		ping_pong(accepted, connected, 40);

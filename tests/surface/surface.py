@@ -364,6 +364,7 @@ def cases(probes, work):
         "stdio-fork": Case(probe("stdio", "fork"), at_once, ring_used),
         "stdio-early": Case(probe("stdio", "early"), at_once, counted("copied", 1)),
         "stdio-again": Case(probe("stdio", "again"), at_once, counted("copied", 2)),
+        "stdio-in-place": Case(probe("stdio", "in-place"), at_once, counted("stdio", 1)),
         "program-musl": Case(["sh", "-c", f"{probes}/other_libc; echo $?"], at_once),
         "plugin-plain-on-ring": Case(probe("plugin", "plain"), at_once, ring_used_for_all),
         "plugin-deep": Case(probe("plugin", "deep"), at_once, ring_used),
