@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Holds every prototype of calls.def against libc's own header: a wrapper with a wrong one would not compile anywhere. */
+#include <execinfo.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>

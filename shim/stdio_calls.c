@@ -7,10 +7,13 @@
 #include "shim/real.h"
 
 #include <errno.h>
+#include <execinfo.h>
+#include <linux/memfd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "ringbuf/sys.h"
 #include "shim/fd_conn.h"
 #include "shim/fdtab.h"
 #include "shim/guard.h"
@@ -219,4 +222,40 @@ EXPORT int __dprintf_chk(int fd, int flag, const char *format, ...)
 	result = __vdprintf_chk(fd, flag, format, args);
 	va_end(args);
 	return result;
+}
+
+/* Of a program that has crashed: no allocation. */
+static void trace_to_ring(void *const *frames, int nr, int fd)
+{
+	int text = sys_memfd_create("ringway-trace", MFD_CLOEXEC);
+	char part[512];
+	ssize_t n;
+
+	if (text < 0)
+		return;
+	real_backtrace_symbols_fd(frames, nr, text);
+	sys_call3(SYS_lseek, text, 0, SEEK_SET);
+	while ((n = sys_read(text, part, sizeof(part))) > 0)
+		for (ssize_t done = 0, sent; done < n; done += sent) {
+			sent = write(fd, part + done, (size_t)(n - done));
+			if (sent <= 0)
+				goto over;
+		}
+over:
+	sys_close(text);
+}
+
+void __backtrace_symbols_fd(void *const *frames, int nr, int fd);
+
+EXPORT void backtrace_symbols_fd(void *const *frames, int nr, int fd)
+{
+	if (needs_us(fd))
+		trace_to_ring(frames, nr, fd);
+	else
+		real_backtrace_symbols_fd(frames, nr, fd);
+}
+
+EXPORT void __backtrace_symbols_fd(void *const *frames, int nr, int fd)
+{
+	backtrace_symbols_fd(frames, nr, fd);
 }

@@ -2,6 +2,7 @@
 /* stdio over sockets: right after they are made, and later. */
 #include "probe.h"
 
+#include <execinfo.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -64,6 +65,19 @@ static void lines(FILE *in, FILE *out, const char *when)
 		MUST(atoi(line + 5) == i);
 	}
 	SAY("%s ok\n", when);
+}
+
+/* Libc writes it by itself, a line a frame. */
+static void trace(int fd, FILE *in)
+{
+	char line[1024];
+	void *frames[8];
+	int nr = backtrace(frames, 8);
+
+	MUST(nr > 0);
+	backtrace_symbols_fd(frames, nr, fd);
+	for (int i = 0; i < nr; i++)
+		MUST(fgets(line, sizeof(line), in) && strstr(line, "[0x"));
 }
 
 /* The stream is there before there is a connection, or before another one than there was. */
@@ -136,6 +150,7 @@ int main(int argc, char **argv)
 	SAY("seek %s\n", outcome(fseek(in, 0, SEEK_SET)));
 	MUST(dprintf(connected, "%s %d\n", "formatted", 7) == 12);
 	MUST(fgets((char[64]){ 0 }, 64, in));
+	trace(connected, in);
 	MUST(fputs("back\n", in) > 0 && fflush(in) == 0);
 	MUST(read(connected, (char[8]){ 0 }, 8) == 5);
 	SAY("fclose %d\n", fclose(out));
