@@ -141,6 +141,30 @@ def unbuilt(directory):
         check(done == 1 and words in lines[-1], f'a ninja of status {status}: {done}: {lines}')
 
 
+def interrupted_at_work(directory):
+    """Ctrl-C while it builds, or one that ends the shell alone: what was begun ends, and the last line is said."""
+    tree, front, log = copy_tools(os.path.join(directory, 'worked')), os.path.join(directory, 'worked-front'), os.path.join(directory, 'worked-log')
+    os.mkdir(front)
+    command(front, 'dpkg-query', 'echo install ok installed')
+    command(front, 'meson', 'read -r stat </proc/self/stat; set -- $stat; kill -INT -$6; exit 1')
+    status, lines = run(tree, 'quickstart', front)
+    check(status == 1 and lines[-1] == 'quickstart: FAILED: it was interrupted', f'quickstart, building: status {status}: {lines}')
+    with open(os.path.join(tree, 'tools', 'lib', 'check.py'), 'w', encoding='ascii') as f:
+        f.write(f'import signal, sys\ndef told(*_):\n    open({log!r}, "w").write("told")\n    sys.exit(143)\n'
+                'signal.signal(signal.SIGTERM, told)\nprint("begun", flush=True)\nsignal.pause()\n')
+    with subprocess.Popen([os.path.join(tree, 'tools', 'check'), '--quick'], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                          env={**os.environ, 'PATH': f'{front}:{os.environ["PATH"]}'}, start_new_session=True) as shell:
+        said = [shell.stdout.readline()]
+        shell.terminate()
+        status = shell.wait(60)
+        told = os.path.exists(log)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGKILL)
+        said += shell.stdout.read().splitlines()
+    check(said[0] == 'begun\n' and status == 1 and said[-1] == '0 passed, 1 failed, 0 skipped', f'check that is told to end: {status}: {said}')
+    check(told, 'check that is told to end does not tell its driver')
+
+
 def moved(directory):
     """A build that came along when the tree was copied is made anew, with the names of its new place."""
     front, tree = os.path.join(directory, 'front'), copy_tools(os.path.join(directory, 'moved'))
@@ -187,6 +211,7 @@ def main():
         refusals(directory)
         interrupted(directory)
         interrupted_twice(directory)
+        interrupted_at_work(directory)
         unbuilt(directory)
         moved(directory)
     strangers()

@@ -197,6 +197,10 @@ def out_of_time(*_):
     raise Trouble('it took too long; this machine is too slow or too busy')
 
 
+def interrupted(*_):
+    raise Trouble('it was interrupted')
+
+
 def show(rows):
     print(f'\n{"":30}{"plain TCP":>12}{"Ringway":>12}{"":7}{"ratio":>7}{"through rings":>16}')
     for what, unit, plain, ring, share in rows:
@@ -212,11 +216,13 @@ def main():
     try:
         directory = programs.own_directory('ringway-quickstart.', roomy_directory())
         signal.signal(signal.SIGTERM, out_of_time)
+        signal.signal(signal.SIGINT, interrupted)
         for row in measure_all(directory, pace):
             rows.append(row)
     except (Trouble, OSError) as error:
         trouble = str(error)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if rows:
         show(rows)
     if rows and load > cpus / 2:
