@@ -98,6 +98,19 @@ static inline void stream_end(struct stream *s)
 	assert_int_equal(stream_take(s, 1), -EAGAIN);
 }
 
+/* Both ways, with more under way now and then than is taken, and to the end. */
+static inline void streams_talk(struct stream *there, struct stream *back, int rounds)
+{
+	for (int i = 0; i < rounds; i++) {
+		stream_send(there, 1000);
+		stream_send(back, 700);
+		stream_take(back, 900);
+		stream_take(there, 300);
+	}
+	stream_end(there);
+	stream_end(back);
+}
+
 static inline struct ibv_qp *qp_of(struct conn *c)
 {
 	return engine_of(&c->link)->qp;

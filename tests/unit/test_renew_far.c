@@ -41,18 +41,6 @@ static void assert_counts_are_the_kernels(struct conn *c, int fd)
 	assert_int_equal(kernel.read, load_relaxed(&c->rx.tcp_bytes));
 }
 
-static void talk(struct stream *there, struct stream *back)
-{
-	for (int i = 0; i < 8; i++) {
-		stream_send(there, 1000);
-		stream_send(back, 700);
-		stream_take(back, 900);
-		stream_take(there, 300);
-	}
-	stream_end(there);
-	stream_end(back);
-}
-
 static void assert_given_up(struct bench *b)
 {
 	assert_int_equal(part(b->a), RENEW_ANEW);
@@ -84,19 +72,19 @@ static void another_link_carries_what_follows(void **state)
 	uint64_t ring[2];
 
 	for (unsigned round = 1; round <= 10; round++) {
-		talk(&there, &back);
+		streams_talk(&there, &back, 8);
 		lose(round % 2 ? b.a : b.b, &there, &back);
-		talk(&there, &back);
+		streams_talk(&there, &back, 8);
 		assert_true(load_relaxed(&b.a->returned) && load_relaxed(&b.b->returned));
 		assert_given_up(&b);
 		assert_true(renew_is_clear(b.a) && renew_is_clear(b.b));
 		assert_false(conn_far_is_dead(b.a) || conn_far_is_dead(b.b));
-		talk(&there, &back);
+		streams_talk(&there, &back, 8);
 		bench_join_far(&b, RING);
 		bench_switch(&b);
 		assert_int_equal(load_relaxed(&b.a->switches), 2 * (round + 1));
 		ring[0] = b.a->link.tx.tail_pos;
-		talk(&there, &back);
+		streams_talk(&there, &back, 8);
 		assert_true(conn_tx_on_ring(b.a) && conn_rx_on_ring(b.a) && b.a->link.tx.tail_pos > ring[0]);
 	}
 	bench_close_far(&b);
@@ -112,10 +100,10 @@ static void one_lane_was_enough(void **state)
 	stream_moves_out(&there, &back);
 	assert_true(conn_tx_on_ring(b.a) && !conn_tx_on_ring(b.b));
 	far_engine->stop(&b.a->link);
-	talk(&there, &back);
-	talk(&there, &back);
+	streams_talk(&there, &back, 8);
+	streams_talk(&there, &back, 8);
 	assert_given_up(&b);
-	talk(&there, &back);
+	streams_talk(&there, &back, 8);
 	bench_close_far(&b);
 }
 
@@ -146,7 +134,7 @@ static void what_was_announced_stands_or_does_not(void **state)
 		}
 		assert_int_equal(load_relaxed(&b.a->switches), stands ? 2 : 1);
 		assert_given_up(&b);
-		talk(&there, &back);
+		streams_talk(&there, &back, 8);
 		bench_close_far(&b);
 	}
 }
@@ -181,7 +169,7 @@ static void an_announcement_that_was_voided_is_not_carried_out(void **state)
 	stream_end(&there);
 	stream_end(&back);
 	assert_int_equal(load_relaxed(&b.b->switches), 1);
-	talk(&there, &back);
+	streams_talk(&there, &back, 8);
 	assert_given_up(&b);
 	bench_close_far(&b);
 }
@@ -192,7 +180,7 @@ static void one_that_is_to_be_off_takes_both_lanes_back(void **state)
 	struct bench b = open_far();
 	struct stream there = a_to_b(&b), back = b_to_a(&b);
 
-	talk(&there, &back);
+	streams_talk(&there, &back, 8);
 	bench_off(true);
 	assert_true(conn_hold(b.a, b.a_fd));
 	assert_true(renew_wanted(b.a) == REASON_OFF);
@@ -201,11 +189,11 @@ static void one_that_is_to_be_off_takes_both_lanes_back(void **state)
 	conn_drop(b.a);
 	bench_off(false);
 	assert_false(conn_tx_on_ring(b.a));
-	talk(&there, &back);
+	streams_talk(&there, &back, 8);
 	assert_true(load_relaxed(&b.a->returned) && load_relaxed(&b.b->returned));
 	assert_int_equal(load_relaxed(&b.a->reason), REASON_OFF);
 	assert_given_up(&b);
-	talk(&there, &back);
+	streams_talk(&there, &back, 8);
 	bench_close_far(&b);
 }
 
@@ -216,7 +204,7 @@ static void the_link_stays_for_who_uses_it(void **state)
 	int wait_fd = far_wait_fd(b.a);
 
 	lose(b.a, &there, &back);
-	talk(&there, &back);
+	streams_talk(&there, &back, 8);
 	assert_true(conn_hold(b.a, b.a_fd));
 	assert_int_equal(part(b.a), RENEW_ANEW);
 	/* Who has found it linked before. */
@@ -228,7 +216,7 @@ static void the_link_stays_for_who_uses_it(void **state)
 	conn_drop(b.a);
 	assert_int_equal(fcntl(wait_fd, F_GETFD), -1);
 	assert_true(renew_is_clear(b.a));
-	talk(&there, &back);
+	streams_talk(&there, &back, 8);
 	bench_close_far(&b);
 }
 
@@ -276,7 +264,7 @@ static void what_nothing_goes_over_is_given_up(void **state)
 	options.idle_ns = INT64_C(8000000000);
 	store_relaxed(&idle_word, 0);
 	idle_linked(b.a);
-	talk(&there, &back);
+	streams_talk(&there, &back, 8);
 	/* The other end is in a process that does not look: it hears of it where the program waits. */
 	assert_ptr_equal(fdtab_remove(b.b_fd), b.b);
 	for (int i = 1; i <= 12 && !conn_far_is_dead(b.a); i++) {
@@ -289,7 +277,7 @@ static void what_nothing_goes_over_is_given_up(void **state)
 	conn_ready(b.b, b.b_fd, POLLIN, 0);
 	for (int i = 0; i < 8 && idle_is_watched(); i++)
 		idle_look(at += INT64_C(1000000000) + 1);
-	talk(&there, &back);
+	streams_talk(&there, &back, 8);
 	assert_true(load_relaxed(&b.a->returned) && load_relaxed(&b.b->returned));
 	assert_int_equal(load_relaxed(&b.b->reason), REASON_RETREAT);
 	assert_given_up(&b);
@@ -315,7 +303,7 @@ static void what_is_unread_is_not_given_up(void **state)
 	assert_false(conn_far_is_dead(b.b));
 	assert_false(idle_is_watched());
 	assert_true(fdtab_install(b.a_fd, b.a));
-	talk(&there, &back);
+	streams_talk(&there, &back, 8);
 	options.idle_ns = 0;
 	store_relaxed(&idle_word, 0);
 	bench_close_far(&b);

@@ -74,14 +74,7 @@ static void some_is_under_way(struct stream *there, struct stream *back, size_t 
 /* Over TCP by now, and to the end. */
 static void both_go_on(struct bench *b, struct stream *there, struct stream *back)
 {
-	for (int n = 0; n < 4; n++) {
-		stream_send(there, 1000);
-		stream_send(back, 700);
-		stream_take(back, 900);
-		stream_take(there, 300);
-	}
-	stream_end(there);
-	stream_end(back);
+	streams_talk(there, back, 4);
 	assert_true(load_relaxed(&b->a->returned) && load_relaxed(&b->b->returned));
 	bench_close_far(b);
 }
