@@ -251,8 +251,8 @@ sleep:
 		set_unlock(s);
 		n = sleep_on_set(s, epfd, events, max, slice, w);
 		s->looked_ns = now_ns();
-		if (slept_from && (n > 0 || n == -EAGAIN))
-			spin_slept(s->looked_ns - slept_from);
+		if (n > 0 || n == -EAGAIN)
+			spin_slept_from(slept_from);
 		slept_from = 0;
 		s->turn = n == max;
 		if (n == 0 && slice != left) {

@@ -372,8 +372,8 @@ static int poll_loop(struct poll_call *p, int64_t timeout_ns, const sigset_t *ma
 		}
 		slice = poll_until_look(p, left);
 		n = poll_sleep(p, slice, mask);
-		if (slept_from && n > 0)
-			spin_slept(now_ns() - slept_from);
+		if (n > 0)
+			spin_slept_from(slept_from);
 		slept_from = 0;
 		poll_after_sleep(p);
 		if (n == 0 && slice != left && p->has_sets)

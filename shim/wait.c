@@ -294,8 +294,8 @@ int wait_lane(struct conn *c, int fd, enum wait_for what, int64_t deadline_ns, u
 	if (s.unlinked)
 		conn_wait_leaves(c);
 	s.unlinked = false;
-	if (slept_from && (rung || s.far_rung))
-		spin_slept(now_ns() - slept_from);
+	if (rung || s.far_rung)
+		spin_slept_from(slept_from);
 	hear_far(&s);
 	if (unlikely(idle_is_watched()))
 		idle_look(now_ns());

@@ -76,6 +76,12 @@ void spin_result(bool hit, uint32_t budget_ns, uint32_t spent_ns, int64_t now);
 int64_t spin_sleep_begins(void);
 /* Of a wait that ended asleep, with news: how long it lasted since then. */
 void spin_slept(int64_t ns);
+/* The same for one that is over now, and began at `from`. */
+static inline void spin_slept_from(int64_t from)
+{
+	if (from)
+		spin_slept(now_ns() - from);
+}
 
 /* Have waits been ending by spinning, so that a few looks more are worth their time? */
 bool spin_pays(void);
