@@ -68,6 +68,7 @@ static inline bool lane_acked(const struct lane_ctl *ctl, uint32_t seq)
 enum lane_asked {
 	ASKED_NOTHING,
 	ASKED_BACK,	/* leave the ring, I drain it */
+	ASKED_SOON = ASKED_BACK,	/* between hosts, where nobody is asked: I am about to say the next, or that I do not */
 	ASKED_GONE,	/* I read the ring no more: what lies from the head on goes over TCP, and no frame */
 	ASKED_AWAY,	/* between hosts: the same, and another link may follow */
 };

@@ -107,6 +107,7 @@ struct verbs_link {
 	uint32_t attention;    /* of our words, to be sent: bits of a message */
 	bool words_due, memory_due, probe_due;
 	bool told_gone;        /* the last message: nothing is said behind it */
+	bool told_soon;        /* ... is about to be said */
 	bool heard_gone;       /* the peer's device has it, whatever has become of the link since */
 	bool going;            /* no room is granted any more */
 	unsigned patience_ms;  /* with a device that says nothing */

@@ -111,26 +111,23 @@ static void take_words(struct verbs_link *v, const struct message *m)
 	peer_publish_u32(&rx->tx_state.void_seq, m->void_seq);
 	peer_publish_u32(&rx->tx_state.frames, m->words_frames);
 	peer_publish_u32(&tx->rx_state.ack_seq, m->ack_seq);
+	if (!v->gone)
+		peer_publish_u32(&tx->rx_state.asked, m->attention & ATTENTION_SOON ? ASKED_SOON : ASKED_NOTHING);
 	fence_full();
-	if (m->attention) {
+	if (m->attention & (ATTENTION_SOON - 1)) {
 		fetch_or(&rx->tx_state.wake.peer_word, ATTENTION_TX(m->attention));
 		fetch_or(&tx->rx_state.wake.peer_word, ATTENTION_RX(m->attention));
 	}
 	v->words_came = true;
 }
 
-/*
- * Where both go at once the end that accepted is heard, if it has said so by then: one that only meant to has said nothing that the peer could know of. What it means is
- * published with what came before it.
- */
+/* Of two that are about to go one says so (ASKED_SOON). What it means is published with what came before it. */
 static int take_gone(struct verbs_link *v, const struct message *m)
 {
 	uint64_t tail = peer_read_u64(&v->link->tx.front->tail_pos);
 
-	if (v->gone || m->head - v->head_pos > tail - v->head_pos || verbs_tail(v) - m->left_at > v->ring_bytes)
+	if (v->gone || v->told_gone || m->head - v->head_pos > tail - v->head_pos || verbs_tail(v) - m->left_at > v->ring_bytes)
 		return -EPROTO;
-	if (v->told_gone && v->tx_lane == LANE_OF_CREATOR)
-		return 0;
 	v->gone = m->asked;
 	v->gone_frames = m->frames;
 	v->gone_left = m->left_at;

@@ -165,6 +165,14 @@ static void post_bytes(struct verbs_link *v, struct verbs_batch *b, unsigned ask
 	}
 }
 
+/* It stands until what it tells of is said. */
+static bool goes_soon(const struct verbs_link *v)
+{
+	uint32_t asked = peer_read_u32(&v->link->rx.ctl->rx_state.asked);
+
+	return asked == ASKED_SOON || (asked >= ASKED_GONE && v->told_soon);
+}
+
 /*
  * Our words of layout.h, where one of them is not what the peer was told. That an announcement is void it learns from the bytes that came instead of
  * the frame; whom they cannot tell waits for the word, with VERBS_LEAVE. So a void goes with the next announcement, and not before it.
@@ -182,7 +190,7 @@ static void look_at_words(struct verbs_link *v, unsigned asked)
 	flags = ring_rx_own_attention(&v->link->rx);
 	if (flags)
 		v->attention |= ATTENTION_OF_RX(flags);
-	if (v->attention || peer_read_u32(&rx->rx_state.ack_seq) != v->told_ack)
+	if (v->attention || peer_read_u32(&rx->rx_state.ack_seq) != v->told_ack || unlikely(goes_soon(v) != v->told_soon))
 		v->words_due = true;
 	if (all && (peer_read_u32(&tx->tx_state.void_seq) != v->told_void || peer_read_u32(&tx->tx_state.frames) != v->told_frames))
 		v->words_due = true;
@@ -194,7 +202,8 @@ static void look_at_words(struct verbs_link *v, unsigned asked)
 static void post_words(struct verbs_link *v, struct verbs_batch *b)
 {
 	struct lane_ctl *tx = v->link->tx.ctl, *rx = v->link->rx.ctl;
-	struct message m = { .kind = MESSAGE_WORDS, .attention = (uint8_t)v->attention };
+	bool soon = goes_soon(v);
+	struct message m = { .kind = MESSAGE_WORDS, .attention = (uint8_t)(v->attention | (soon ? ATTENTION_SOON : 0)) };
 	uint64_t at = 0;
 
 	m.announce_seq = lane_announced(tx, &at);
@@ -209,6 +218,7 @@ static void post_words(struct verbs_link *v, struct verbs_batch *b)
 	v->told_void = m.void_seq;
 	v->told_ack = m.ack_seq;
 	v->told_frames = m.words_frames;
+	v->told_soon = soon;
 	v->attention = 0;
 	v->words_due = false;
 	send_message(v, b, &m, TAG_PLAIN);

@@ -52,6 +52,7 @@ enum message_kind {
 	MESSAGE_GONE = 4,
 };
 
+#define ATTENTION_SOON 16	/* beside those bits: ASKED_SOON */
 #define ATTENTION_OF_TX(flags) ((flags) >> 2 & 3)	/* WAKE_ATTN_* to the bits of a message */
 #define ATTENTION_OF_RX(flags) (((flags) >> 2 & 3) << 2)
 #define ATTENTION_TX(bits) (((bits) & 3u) << 2)	/* and back */
@@ -136,7 +137,7 @@ static inline bool message_get(struct message *m, const uint8_t in[MESSAGE_BYTES
 		m->announce_at = get_le(in + 16, 8);
 		m->ack_seq = (uint32_t)get_le(in + 24, 4);
 		m->words_frames = (uint32_t)get_le(in + 28, 4);
-		return !word_length(m->word) && m->attention < 16;
+		return !word_length(m->word) && m->attention < 2 * ATTENTION_SOON;
 	case MESSAGE_GONE:
 		m->asked = (uint32_t)get_le(in + 8, 4);
 		m->frames = (uint32_t)get_le(in + 12, 4);

@@ -7,6 +7,7 @@
  */
 #include "shim/retreat_far_go.h"
 
+#include <errno.h>
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -95,22 +96,81 @@ static bool may_say(struct conn *c)
 	       !load_relaxed(&c->tx.gone_hint) && !c->tx.probe_done && tx != TX_FRAMING && tx != TX_LEFT && tx != TX_ORPHAN;
 }
 
+static void want(struct conn *c, enum lane_asked asked)
+{
+	peer_publish_u32(&c->link.rx.ctl->rx_state.asked, (uint32_t)asked);
+}
+
+/* Is the peer about to say that it goes? That it has gone, or its link, is noted by a pump, which is below 0. */
+static int peer_is_about_to(struct conn *c)
+{
+	int r = conn_pump_far(c, 0);
+
+	return r < 0 ? r : lane_asked(c->link.tx.ctl) == ASKED_SOON;
+}
+
+static int say_soon(struct conn *c)
+{
+	bool heard;
+	int r;
+
+	want(c, ASKED_SOON);
+	heard = is_heard(c);
+	r = peer_is_about_to(c);
+	return heard || r < 0 ? r : -ETIMEDOUT;
+}
+
+/* It is in the middle of that call: it goes, or says within a moment that it does not. */
+static int await_peer(struct conn *c)
+{
+	int64_t until = now_ns() + SOON_NS;
+	int r;
+
+	while ((r = peer_is_about_to(c)) > 0 && now_ns() < until)
+		sys_call0(SYS_sched_yield);
+	return r;
+}
+
+static void take_soon_back(struct conn *c)
+{
+	want(c, ASKED_NOTHING);
+	far_pump(c, VERBS_LEAVE);
+}
+
+/*
+ * Of two that are about to, each of which has told the other so before it looks, at least one sees it. Who connected takes it back then, and waits for the other one; who
+ * accepted waits until that has happened, or the other, which may have seen nothing, has gone. So only one ever says it. Waits for the peer's device first, which may take long:
+ * then it is known that the link lives. False: not now.
+ */
+static bool is_my_turn(struct conn *c)
+{
+	int r = say_soon(c);
+
+	while (r > 0 && c->role != CONN_ACCEPTED) {
+		take_soon_back(c);
+		if (await_peer(c))
+			return false;
+		r = say_soon(c);
+	}
+	if (r > 0)
+		r = await_peer(c);
+	if (r)
+		take_soon_back(c);
+	return !r;
+}
+
 /* 1: the peer has it; 0: it has not, and this end stays; -1: nobody knows. */
 static int say(struct conn *c, enum lane_asked how)
 {
-	struct lane_ctl *rx = c->link.rx.ctl;
 	int64_t until;
 	bool heard;
 
-	/* What may take long first: then it is known that the link lives. */
 	switch_withdraw_tx(c);
-	heard = is_heard(c);
-	/* That the peer has gone is noted by a pump. */
-	if (conn_pump_far(c, 0) < 0 || !heard)
+	if (!is_my_turn(c))
 		return 0;
 	retreat_far_frame_void(c);
 	peer_publish_u64(&c->link.tx.ctl->tx_state.left_at, c->tx.left_pos);
-	peer_publish_u32(&rx->rx_state.asked, (uint32_t)how);
+	want(c, how);
 	heard = is_heard(c);
 	/* Nothing lands any more, and what has is known: the peer's going, too. */
 	until = now_ns() + SOON_NS;
@@ -120,7 +180,7 @@ static int say(struct conn *c, enum lane_asked how)
 		return -1;
 	if (!retreat_receiver_is_gone(c))
 		return heard ? 1 : -1;
-	peer_publish_u32(&rx->rx_state.asked, ASKED_NOTHING);
+	want(c, ASKED_NOTHING);
 	return 0;
 }
 

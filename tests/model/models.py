@@ -367,13 +367,16 @@ MODELS = {
     "retreat_both": {
         "scenes": {
             "both": ([], "both ends between hosts go in the same moment"),
+            "patience": (["-DPATIENCE"], "the same, and who waits for the other one may have enough of it"),
         },
         "ends": ["both"],
         "mutations": {
-            "IGNORES_EARLY": ([], "who accepted does not hear the other one though it has said nothing yet itself"),
-            "BOTH_YIELD": ([], "who accepted hears the other one though its own message is out"),
-            "NOBODY_YIELDS": ([], "who connected does not hear the other one once its own message has arrived"),
-            "UNSETTLED": ([], "what came is not looked at once more when nothing can come any longer"),
+            "SILENT": ([], "nobody says that it is about to go"),
+            "LOOKS_FIRST": ([], "looks for the other one before its device has been told"),
+            "NOBODY_YIELDS": ([], "who connected waits for the other one, and does not take it back"),
+            "HASTY": ([], "who connected has taken it back, and goes without waiting for the other one"),
+            "NOT_ANEW": (["-DPATIENCE"], "who connected has waited, and goes without saying so anew"),
+            "TAKEN_BACK": ([], "that it is about to go is taken back when it goes, and not told with it"),
             "NOT_DISCARDED": ([], "what came twice stays for the successor"),
             "BELIEVES_CREDIT": ([], "what was said to come twice does not, since the receiver is known to have read it by then"),
         },

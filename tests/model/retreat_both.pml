@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Both ends of a connection between hosts go at once: RETREAT.md section 9, "Going", 5. Each says GONE, and only one of the two messages may count, whatever has become of
- * the other: both ends have to know which.
+ * Both ends of a connection between hosts go at once: RETREAT.md section 9, "Going", 5. Only one of the two may say GONE, and both ends have to know which.
  *
- * Stands for: shim/retreat_far_go.c (say, find_place, leave_tx), shim/retreat.c (resend_piece), shim/retreat_go.c (leave_ring_rx), the engine's post_gone() and take_gone().
+ * Stands for: shim/retreat_far_go.c (is_my_turn, say, find_place, leave_tx), shim/retreat.c (resend_piece), shim/retreat_go.c (leave_ring_rx), the engine's post_words(), post_gone()
+ * and take_gone().
  *
- * End 0 accepted, end 1 connected. Lane e is sent by end e; its bytes are in the other end's ring when this begins, since who goes waits for that first. A device that has
- * a message says so, behind what it was to send by then; an answer that is under way arrives, and what comes to a queue pair that is down is lost, which its sender hears of.
+ * End 0 accepted, end 1 connected. Lane e is sent by end e; its bytes are in the other end's ring when this begins, since who goes waits for that first. That an end is about to go is
+ * said, and waited for: so it is known to the other's next look from one moment on. A device that has a message says so; an answer that is under way arrives, and what comes to a
+ * queue pair that is down is lost, which its sender hears of.
  *
- * What must hold: the ends agree; nobody resets the connection but in the one step in which that cannot be helped; each lane's bytes arrive once, in order.
+ * -DPATIENCE: who waits for the other one may have enough of it, and stays, or begins anew: the other may be stopped.
+ *
+ * What must hold: at most one end ever says GONE, and it arrives: so the ends agree, and nobody resets the connection; each lane's bytes arrive once, in order.
  */
 #ifndef BYTES
 #define BYTES 2
 #endif
 #define CELLS 8
-#define RESET 2
 #define OPEN 3
 
 /* GONE of each end */
 bool posted[2], landed[2], acked[2], failed[2];
-bool behind[2];			/* it came to a device that had one to send, which its answer does not overtake */
+bool soon[2];			/* it is about to be said: what the other's device has been told */
+bool stays[2];
 bool down[2];			/* queue pairs */
-byte verdict[2] = OPEN;		/* whose message counts, as each end has it */
-bool late;			/* the other's had landed when the accepting end posted its own, after its last look */
+byte verdict[2] = OPEN;		/* who goes, as each end has it */
 
 /* Of lane e: bytes sent by the ring; read from there; known to the sender to be read; what GONE says; what went over TCP then */
 byte tail[2] = BYTES, head[2], credit[2];
@@ -35,10 +37,16 @@ inline put(e, b)
 	d_step { cell[e * CELLS + wr[e]] = b; wr[e]++ }
 }
 
+/* A pump takes whatever has come. */
+inline look()
+{
+	d_step { its = landed[other]; about_to = soon[other] }
+}
+
 active [2] proctype end()
 {
 	byte me = _pid, other = 1 - _pid, b;
-	bool its;
+	bool its, about_to;
 
 	do
 	:: head[other] < tail[other] -> head[other]++
@@ -48,60 +56,82 @@ active [2] proctype end()
 	:: credit[me] = head[me]
 	:: skip
 	fi;
-	/* say(): a look, then it is said that this end goes; whose turn it is at the device looks once more */
-	its = landed[other];
-	if
-	:: its -> goto over
-	:: else
-	fi;
-#ifdef MUT_IGNORES_EARLY
-	its = landed[other] && me == 1;
+again:
+#ifdef MUT_LOOKS_FIRST
+	look();
+	soon[me] = true;
 #else
-	its = landed[other];
+#ifndef MUT_SILENT
+	soon[me] = true;
+#endif
+	look();
 #endif
 	if
 	:: its -> goto over
+	:: !its && !about_to -> goto mine
 	:: else
 	fi;
+	/* is_my_turn(): who connected takes it back; who accepted does not */
+#ifndef MUT_NOBODY_YIELDS
+	if
+	:: me == 1 -> soon[me] = false
+	:: else
+	fi;
+#endif
+#ifdef MUT_HASTY
+	if
+	:: me == 1 -> goto mine
+	:: else
+	fi;
+#endif
+	/* await_peer() */
+	if
+	:: landed[other] -> its = true; goto over
+	:: !soon[other] && !landed[other] ->
+		if
+		:: me == 0 -> goto mine
+#ifdef MUT_NOT_ANEW
+		:: me == 1 -> goto mine
+#else
+		:: me == 1 -> goto again
+#endif
+		fi
+#ifdef PATIENCE
+	:: soon[me] = false;
+		if
+		:: goto again
+		:: stays[me] = true
+		fi;
+		(landed[other] || stays[other]);
+		its = landed[other];
+		if
+		:: its -> goto over
+		:: else -> goto done
+		fi
+#endif
+	fi;
+mine:
+	skip;
 	d_step {
+		assert(!posted[other]);
 		gone_head[me] = head[other];
 		gone_left[me] = credit[me];
-		posted[me] = true;
-#ifndef MUT_IGNORES_EARLY
-		late = late || (me == 0 && landed[other])
+#ifdef MUT_TAKEN_BACK
+		soon[me] = false;
 #endif
+		posted[me] = true
 	};
-#ifdef MUT_BOTH_YIELD
-	(acked[me] || failed[me] || landed[other]);
-	its = landed[other];
-#else
-	(acked[me] || failed[me] || (me == 1 && landed[other]));
-#ifndef MUT_NOBODY_YIELDS
-	its = me == 1 && landed[other];
-#endif
-#endif
+	(acked[me] || failed[me]);
+	assert(acked[me]);
 over:
 	down[me] = true;
-	/* The queue to its end: the connecting end still hears of the other one */
-#ifndef MUT_UNSETTLED
-#ifndef MUT_NOBODY_YIELDS
-	its = its || (me == 1 && landed[other]);
-#endif
-#endif
 	if
 	:: its -> verdict[me] = other
-	:: !its && acked[me] -> verdict[me] = me
-	:: !its && !acked[me] ->
-		assert(late);
-		verdict[me] = RESET;
-		goto done
+	:: else -> verdict[me] = me
 	fi;
 	/* Who waits for the other's verdict does so in this model only */
 	verdict[other] != OPEN;
-	if
-	:: verdict[other] == RESET -> goto done
-	:: else -> assert(verdict[other] == verdict[me])
-	fi;
+	assert(verdict[other] == verdict[me]);
 	/* What the other end may not have read, then one byte more: from where this end said, or from where the other one says that it stood */
 	if
 	:: verdict[me] == me ->
@@ -155,9 +185,9 @@ active [2] proctype device()
 	byte e = _pid - 2;
 
 	do
-	:: d_step { posted[e] && !landed[e] && !failed[e] && !down[1 - e] -> landed[e] = true; behind[e] = posted[1 - e] }
+	:: d_step { posted[e] && !landed[e] && !failed[e] && !down[1 - e] -> landed[e] = true }
 	:: d_step { posted[e] && !landed[e] && !failed[e] && down[1 - e] -> failed[e] = true }
-	:: landed[e] && !acked[e] && (!behind[e] || landed[1 - e] || failed[1 - e]) -> acked[e] = true
-	:: acked[e] || failed[e] || (verdict[e] != OPEN && !posted[e]) -> break
+	:: landed[e] && !acked[e] -> acked[e] = true
+	:: acked[e] || failed[e] || (verdict[e] != OPEN && !posted[e]) || (stays[0] && stays[1]) -> break
 	od
 }
