@@ -77,6 +77,7 @@ enum lane_left {
 	LEFT_NOT,
 	LEFT_RESENDS,	/* TCP goes on with left_at; everything up to the tail comes first */
 	LEFT_CUT,	/* TCP has what lies from left_at to resent_to, and then what follows the tail */
+	LEFT_RESET,	/* TCP's end, behind the tail, is no end, but a reset. The lane stays where it is */
 };
 
 enum lane_mover {
@@ -97,6 +98,26 @@ static inline enum lane_left lane_left(const struct lane_ctl *ctl)
 	uint32_t left = peer_read_u32(&ctl->tx_state.left);
 
 	return left <= LEFT_CUT ? (enum lane_left)left : LEFT_NOT;
+}
+
+/* Sender: says so before the kernel ends the stream. */
+static inline void lane_reset(struct lane_ctl *ctl)
+{
+	peer_publish_u32(&ctl->tx_state.left, LEFT_RESET);
+	fence_full();
+}
+
+/* Sender. What was said of TCP's end stands. */
+static inline void lane_leave(struct lane_ctl *ctl, enum lane_left how)
+{
+	if (peer_read_u32(&ctl->tx_state.left) != LEFT_RESET)
+		peer_publish_u32(&ctl->tx_state.left, how);
+}
+
+/* Receiver, behind TCP's end. */
+static inline bool lane_is_reset(const struct lane_ctl *ctl)
+{
+	return peer_read_u32(&ctl->tx_state.left) == LEFT_RESET;
 }
 
 /*

@@ -167,7 +167,7 @@ bool conn_look(struct conn *c, int fd)
 	return false;
 }
 
-bool conn_check_killed(struct conn *c, int fd)
+static bool is_killed(struct conn *c)
 {
 	/* The peer's words first: who takes one away has noted it before. */
 	if ((ring_rx_attention(&c->link.rx) | ring_tx_attention(&c->link.tx)) & WAKE_ATTN_KERNEL)
@@ -178,8 +178,12 @@ bool conn_check_killed(struct conn *c, int fd)
 	/* Between hosts TCP's end may outrun the word, and a link that lives says that the peer does. */
 	if (conn_is_far(c) && !conn_far_is_dead(c))
 		return false;
-	if (c->rx.fin_known || load_acquire(&c->rx.told_end) || load_acquire(&c->tx.gone_hint) || load_relaxed(&c->rx.dead) || !conn_tx_on_ring(c) ||
-	    !conn_tx_untaken(c))
+	return !c->rx.fin_known && !load_acquire(&c->rx.told_end) && !load_acquire(&c->tx.gone_hint) && conn_tx_on_ring(c) && conn_tx_untaken(c);
+}
+
+bool conn_check_killed(struct conn *c, int fd)
+{
+	if (load_relaxed(&c->rx.dead) || !(is_killed(c) || lane_is_reset(c->link.rx.ctl)))
 		return false;
 	store_relaxed(&c->rx.dead, 1);
 	store_relaxed(&c->tx.alert, 1);
@@ -208,11 +212,13 @@ void conn_timed_out(struct conn *c, int fd)
 	log_info("connection %u: the peer took nothing within TCP_USER_TIMEOUT", c->index);
 	store_relaxed(&c->rx.dead, 1);
 	conn_set_pending(c, ETIMEDOUT);
-	/* What has come by TCP is read before the error, as from the kernel. */
-	if (conn_rx_on_ring(c))
+	/* What has come by TCP is read before the error, as from the kernel: so that makes an end of it, which the peer is told to be none. */
+	if (conn_rx_on_ring(c)) {
 		conn_reset_kernel(c, fd);
-	else
+	} else {
+		lane_reset(c->link.tx.ctl);
 		sys_call2(SYS_shutdown, fd, SHUT_RDWR);
+	}
 	if (load_relaxed(&c->rx.state) == RX_RING)
 		conn_rx_set(c, RX_ENDED);
 	/* A peer that only asks its rings now and then has to hear of it. */

@@ -104,7 +104,7 @@ static bool leave_locked(struct conn *c)
 	c->tx.left_pos = c->tx.resent_pos = tx->head_seen;
 	peer_publish_u64(&tx->ctl->tx_state.left_at, tx->head_seen);
 	peer_publish_u64(&tx->ctl->tx_state.resent_to, tx->head_seen);
-	peer_publish_u32(&tx->ctl->tx_state.left, LEFT_RESENDS);
+	lane_leave(tx->ctl, LEFT_RESENDS);
 	conn_tx_set(c, TX_LEFT);
 	return true;
 }
@@ -201,7 +201,7 @@ static int resend_piece(struct conn *c, int fd)
 		c->tx.resent_pos = tx->head_seen;
 	/* Between hosts no word says so any more: what was said is sent. */
 	if (!gone && !conn_is_far(c) && tx->head_seen == tx->tail_pos && c->tx.resent_pos != tx->tail_pos) {
-		peer_publish_u32(&ctl->tx_state.left, LEFT_CUT);
+		lane_leave(ctl, LEFT_CUT);
 		/* It waits for what is not sent again, or for this word. */
 		ring_tx_raise_attention(tx, WAKE_ATTN_WORDS);
 		return 0;

@@ -272,7 +272,7 @@ static bool cut(struct conn *c, int fd)
 		return false;
 	gone = retreat_receiver_is_gone(c);
 	if (!gone)
-		peer_publish_u32(&ctl->tx_state.left, LEFT_CUT);
+		lane_leave(ctl, LEFT_CUT);
 	lane_move_end(ctl);
 	return !gone && conn_tx_set(c, TX_PINNED);
 }

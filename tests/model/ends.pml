@@ -8,8 +8,10 @@
  * writes meanwhile. The kernel is what matters of it here: FIN, RST, the frames that lie unread in a receive queue
  * (closing with some there says RST, not FIN), and a closed socket that answers whatever arrives with RST. A PROBE is a frame.
  *
+ * End 0 may give up, with its other lane on TCP and bytes there that its program has not read: its kernel can only end the stream, and a word of the lane says that this is none.
+ *
  * What must hold: end 1 is told of the end of stream only after the last byte that end 0 published; it gets no reset from an end that closed
- * with everything read, unless it wrote afterwards; it never hangs, neither reading nor waiting for room, whatever became of end 0.
+ * with everything read, unless it wrote afterwards, and no end from one that gave up; it never hangs, neither reading nor waiting for room, whatever became of end 0.
  */
 #define SIZE 1
 #ifndef SENDS
@@ -26,6 +28,7 @@ bool shut[2];
 bool wants_room;		/* end 1 is inside a write that found the ring full: more bytes of it would follow */
 bool clean;			/* end 0 closed with nothing unread */
 byte tail_at_close;
+bool gave_up, cut;		/* end 0 has; the word */
 
 inline send_frame(e)
 {
@@ -65,6 +68,17 @@ proctype any()
 	od;
 	if
 	:: kernel_close(0)			/* killed */
+	:: tail[0] - head[0] == SIZE && !shut[0] && !rst[0] ->	/* conn_timed_out() */
+		gave_up = true;
+#ifndef MUT_CUT_UNSAID
+#ifndef MUT_CUT_AFTER_END
+		cut = true;
+#endif
+#endif
+		d_step { fin[0] = true; gone[0] = true };
+#ifdef MUT_CUT_AFTER_END
+		cut = true
+#endif
 	:: skip;
 #ifndef MUT_CLOSE_WITHOUT_DRAIN
 	   frames[0] = 0;
@@ -127,8 +141,10 @@ proctype reader()
 				:: else ->
 					assert(head[0] == tail[0]);
 					if
-					:: rst[1] -> told_reset()
-					:: else -> eof = true
+					:: rst[1] || cut -> told_reset()
+					:: else ->
+						assert(!gave_up);
+						eof = true
 					fi
 				fi
 			:: else ->

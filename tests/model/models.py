@@ -116,6 +116,8 @@ MODELS = {
             "PROBE_ONCE": ([], "who waits for room probes once only"),
             "NO_PROBE": ([], "who waits for room never probes"),
             "FRAME_WITHOUT_DATA": ([], "a frame is sent that no program byte follows"),
+            "CUT_UNSAID": ([], "who gives up ends its stream, and says no more"),
+            "CUT_AFTER_END": ([], "who gives up says so when its stream has ended"),
         },
     },
     "nego": {

@@ -279,6 +279,46 @@ static void bytes_in_the_socket_that_are_no_probe_are_a_reset(void **state)
 	bench_close(&b);
 }
 
+/* Only the sender's own lane is on a ring: what TCP has brought it is still read, and the peer sees no end. */
+static void a_peer_that_takes_nothing_for_too_long_is_reset(void **state)
+{
+	static char bytes[4096];
+
+	(void)state;
+	for (int closes = 0; closes < 2; closes++) {
+		struct bench b = bench_open();
+		size_t sent = 0, got = 0;
+		ssize_t n;
+
+		bench_link(&b);
+		for (int i = 0; i < 8 && !conn_tx_on_ring(b.a); i++) {
+			assert_sends(b.a, b.a_fd, "x");
+			assert_receives(b.b, b.b_fd, "x");
+		}
+		assert_true(conn_tx_on_ring(b.a) && !conn_rx_on_ring(b.a));
+		assert_sends(b.b, b.b_fd, "unread");
+		while ((n = conn_send(b.a, b.a_fd, bytes, sizeof(bytes), MSG_NOSIGNAL)) > 0)
+			sent += (size_t)n;
+		assert_int_equal(n, -EAGAIN);
+		store_relaxed(&b.a->user_timeout_ns, 1);
+		while ((n = conn_send(b.a, b.a_fd, bytes, 1, MSG_NOSIGNAL)) == -EAGAIN)
+			;
+		assert_int_equal(n, -ETIMEDOUT);
+		assert_receives(b.a, b.a_fd, "unread");
+		assert_int_equal(conn_recv(b.a, b.a_fd, bytes, 1, 0), 0);
+		if (closes)
+			bench_close_a(&b);
+		while ((n = conn_recv(b.b, b.b_fd, bytes, sizeof(bytes), 0)) > 0)
+			got += (size_t)n;
+		assert_int_equal(got, sent);
+		assert_int_equal(n, -ECONNRESET);
+		assert_int_equal(conn_recv(b.b, b.b_fd, bytes, 1, 0), 0);
+		bench_close_b(&b);
+		if (!closes)
+			bench_close_a(&b);
+	}
+}
+
 static void shutdown_of_reading_ends_reads_but_not_arrivals(void **state)
 {
 	struct bench b = on_rings();
@@ -404,6 +444,7 @@ int main(void)
 		cmocka_unit_test(lie_on_one_lane_is_a_reset_on_the_other_that_is_on_tcp),
 		cmocka_unit_test(head_that_lies_is_a_reset),
 		cmocka_unit_test(bytes_in_the_socket_that_are_no_probe_are_a_reset),
+		cmocka_unit_test(a_peer_that_takes_nothing_for_too_long_is_reset),
 		cmocka_unit_test(shutdown_of_reading_ends_reads_but_not_arrivals),
 		cmocka_unit_test(full_ring_is_eagain_and_room_makes_it_writable),
 		cmocka_unit_test(receiver_that_cannot_be_rung_is_woken_by_its_socket),
