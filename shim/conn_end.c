@@ -47,6 +47,9 @@ void conn_ring_said(struct conn *c, int fd, uint32_t said)
 	if (said & WAKE_ATTN_KERNEL)
 		conn_receiver_goes(c);
 	if (said & WAKE_ATTN_WORDS) {
+		/* A link that has died of it: what was published is here alone, and the program may never call again. */
+		if (conn_is_far(c))
+			conn_pump_far(c, 0);
 		conn_take_tx_attention_locked(c, fd);
 		retreat_push(c, fd);
 	}

@@ -78,9 +78,25 @@ static void of_a_last_answer(void **state)
 	}
 }
 
+/* By a program that calls nothing afterwards. */
+static void of_a_send(void **state)
+{
+	for (unsigned step = 1, more = 1; more; step++) {
+		struct bench b = bench_open_far();
+
+		fake.posts_left = step;
+		assert_sends(b.a, b.a_fd, "the last");
+		more = went();
+		bench_gets(b.b, b.b_fd, "the last");
+		close_both(&b);
+		assert_true(step < MANY);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(of_a_send),
 		cmocka_unit_test(of_a_close),
 		cmocka_unit_test(of_a_shutdown),
 		cmocka_unit_test(of_a_last_answer),
