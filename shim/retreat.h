@@ -123,7 +123,8 @@ bool retreat_owes(const struct conn *c);
 bool retreat_go_unlocked(struct conn *c, int fd, enum reason why);
 
 /*
- * For an end that goes on: as retreat_go() where nothing is unread. Else the tx lane leaves, the peer is asked for the other one, and the answer is false.
+ * For an end that goes on: as retreat_go() where nothing is unread, nor can come meanwhile. Else the tx lane leaves, the peer is asked for the other one, and the answer is false, but
+ * between hosts, where nothing had come.
  */
 bool retreat_back_unlocked(struct conn *c, int fd, enum reason why);
 

@@ -363,13 +363,14 @@ bool retreat_go_unlocked(struct conn *c, int fd, enum reason why)
 /*
  * What is unread in the ring stays there: a program that waits for it need not wait for a peer that is busy elsewhere, as perhaps itself.
  */
-static bool ask_back(struct conn *c, int fd)
+static bool ask_back(struct conn *c, int fd, enum reason why)
 {
 	store_relaxed(&c->passing, 0);
 	store_relaxed(&c->pinned, 1);
 	if (conn_is_far(c)) {
-		retreat_far_away(c, fd, ASKED_GONE, (enum reason)load_relaxed(&c->reason));
-		return false;
+		if (retreat_far_away(c, fd, ASKED_GONE, why))
+			store_relaxed(&c->reason, (uint8_t)why);
+		return load_relaxed(&c->returned);
 	}
 	peer_publish_u32(&c->link.rx.ctl->rx_state.asked, ASKED_BACK);
 	ring_rx_raise_attention(&c->link.rx, WAKE_ATTN_WORDS);
@@ -386,13 +387,19 @@ static bool unread_for_long(struct conn *c)
 
 bool retreat_back_unlocked(struct conn *c, int fd, enum reason why)
 {
-	bool back = false;
+	bool back = false, asked = false;
 
 	if (conn_lock_both(c) < 0)
 		return false;
 	if (fdtab_get(fd) == c) {
 		conn_frames_locked(c, fd);
-		back = load_relaxed(&c->returned) || !unread_for_long(c) ? retreat_go(c, fd, why) : ask_back(c, fd);
+		/* Something may come while this end says that it goes: it is read from the ring. */
+		if (load_relaxed(&c->linked) && !load_relaxed(&c->returned) && conn_is_far(c) && !conn_far_is_dead(c)) {
+			back = ask_back(c, fd, why) && conn_pin_locked(c, why);
+			asked = !conn_far_is_dead(c) || unread_for_long(c);
+		}
+		if (!back && !asked)
+			back = load_relaxed(&c->returned) || !unread_for_long(c) ? retreat_go(c, fd, why) : ask_back(c, fd, why);
 	}
 	conn_unlock_both(c);
 	return back;

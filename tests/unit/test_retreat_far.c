@@ -539,6 +539,39 @@ static void who_is_put_off_by_a_dead_link_hears_of_room_too(void **state)
 	bench_close_far(&b);
 }
 
+/* Sent by a peer that calls nothing afterwards, while this end says that it reads its ring no more, and goes on: before it is known that the link lives, or after that. */
+static struct stream *sends_meanwhile;
+static int sends_at;
+static const struct verbs_table *engine;
+
+static int flush_and_send(struct ring_link *link, int limit_ms)
+{
+	if (limit_ms && link == &sends_meanwhile->to->link && sends_at-- == 0)
+		assert_int_equal(stream_send(sends_meanwhile, 70), 70);
+	return engine->flush(link, limit_ms);
+}
+
+static void what_comes_while_an_end_goes_back_is_read(void **state)
+{
+	for (int at = 0; at < 2; at++) {
+		struct bench b = open_far();
+		struct stream there = a_to_b(&b), back = b_to_a(&b);
+		struct verbs_table table = *far_engine;
+
+		engine = far_engine;
+		table.flush = flush_and_send;
+		sends_meanwhile = &back;
+		sends_at = at;
+		far_engine = &table;
+		retreat_back_unlocked(b.a, b.a_fd, REASON_OOB);
+		far_engine = engine;
+		assert_int_equal(back.sent, 70);
+		assert_int_equal(stream_take(&back, RING), 70);
+		streams_talk(&there, &back, 4);
+		bench_close_far(&b);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -560,6 +593,7 @@ int main(void)
 		cmocka_unit_test(who_sleeps_for_room_goes_on),
 		cmocka_unit_test(who_found_a_ring_full_hears_of_room_when_it_is_left),
 		cmocka_unit_test(who_is_put_off_by_a_dead_link_hears_of_room_too),
+		cmocka_unit_test(what_comes_while_an_end_goes_back_is_read),
 	};
 
 	return cmocka_run_group_tests_name("retreat_far", tests, bench_setup_group, NULL);
