@@ -119,10 +119,16 @@ class Run:
             self.thrown['off'] += 1
         elif what < 0.303 and self.thrown['kill'] < o.kills:
             self.kill(self.rng.randrange(o.workers))
-        elif what < 0.31 and o.device and not self.device_gone and not self.device_going and self.thrown['device'] < o.removals:
+        if what < 1 and self.device_is_due():
             self.device_goes()
 
     # The device is soft-RoCE on a netdev; that it is gone makes every link end.
+
+    def device_is_due(self):
+        """Evenly over the connections, so that a run has its removals however fast it is."""
+        o, done = self.options, self.thrown['device']
+        return (o.device and done < o.removals and not self.device_gone and not self.device_going and
+                len(self.open) * (o.removals + 1) <= 2 * o.conns * (o.removals - done))
 
     def device_goes(self):
         self.device_going = self.rdma('delete', self.options.device[0])
@@ -316,6 +322,7 @@ class Run:
         if not self.options.plain:
             check(total['switches'] >= self.options.conns // 2 and total['retreats'] >= self.options.conns // 20,
                   f'too little happened to say anything: {total}')
+        check(not self.options.device or self.thrown['device'], 'the device was never taken away')
 
     def said(self):
         """What the processes have written."""
