@@ -145,7 +145,7 @@ void conn_exec_all(struct conn *const *conns, const int *fds, unsigned nr)
 {
 	for (unsigned i = 0; i < nr; i++)
 		stay(conns[i], fds[i]);
-	retreat_far_all_away(conns, fds, nr, REASON_EXEC);
+	retreat_far_all_away(conns, fds, nr, 0, REASON_EXEC);
 	all(conns, fds, nr, true);
 }
 

@@ -110,7 +110,7 @@ void inherit_before_vfork(void)
 {
 	struct fd_list list = fd_list_conns();
 
-	retreat_far_all_away(list.conns, list.fds, list.nr, REASON_SHARED);
+	retreat_far_all_away(list.conns, list.fds, list.nr, 0, REASON_SHARED);
 	fd_list_free(&list);
 	pin_what_passes();
 }

@@ -10,6 +10,7 @@
 #include "ringbuf/barrier.h"
 #include "ringbuf/sys.h"
 #include "shim/ceiling.h"
+#include "shim/clock.h"
 #include "shim/conn_use.h"
 #include "shim/epoll.h"
 #include "shim/family.h"
@@ -25,6 +26,8 @@
 #include "shim/stats_slots.h"
 #include "shim/summary.h"
 
+#define FAR_ROUNDS 3	/* to another host new links may come, but not for ever */
+
 pid_t inherit_pid;
 
 /* One fork at a time, from the first handler to the last; no signal of this thread comes in between. */
@@ -36,6 +39,29 @@ static struct {
 	struct fd_list list;
 } forking;
 
+/*
+ * Devices are waited for while other threads go on, which may open, close and link connections: who waited for the fork instead would not do so for ever, and the child have
+ * connections that it is not counted in. So the list that counts is made behind that.
+ */
+static struct fd_list list_without_far_links(void)
+{
+	int64_t since = 0;
+
+	for (int round = 0;; round++) {
+		int64_t began = now_ns();
+		struct fd_list list;
+
+		fd_fork_prepare();
+		list = fd_list_conns();
+		if (round == FAR_ROUNDS || !retreat_far_any(list.conns, list.nr, since))
+			return list;
+		fd_fork_done();
+		retreat_far_all_away(list.conns, list.fds, list.nr, since, REASON_SHARED);
+		fd_list_free(&list);
+		since = began;
+	}
+}
+
 void inherit_before_fork(void)
 {
 	struct signals_held held;
@@ -46,9 +72,7 @@ void inherit_before_fork(void)
 	lane_lock_surely(&forking.lock);
 	lane_lock_fork_prepare();
 	forking.held = held;
-	fd_fork_prepare();
-	forking.list = fd_list_conns();
-	retreat_far_all_away(forking.list.conns, forking.list.fds, forking.list.nr, REASON_SHARED);
+	forking.list = list_without_far_links();
 	forking.child = family_fork_prepare(forking.list.nr > 0);
 	conn_fork_prepare(forking.list.conns, forking.list.nr, forking.child);
 	epoll_fork_prepare();

@@ -356,13 +356,26 @@ static void away_unlocked(struct conn *c, int fd, enum reason why)
 	conn_unlock_both(c);
 }
 
+static bool is_since(const struct conn *c, int64_t since)
+{
+	return unlikely(conn_is_linked(c) && conn_is_far(c)) && load_relaxed(&((struct conn *)c)->linked_at) >= since;
+}
+
+bool retreat_far_any(struct conn *const *conns, unsigned nr, int64_t since)
+{
+	for (unsigned i = 0; far_engine && i < nr; i++)
+		if (is_since(conns[i], since))
+			return true;
+	return false;
+}
+
 /* All devices are waited for together: those that do not answer cost their patience once, and stay. */
-static void some_away(struct conn *const *conns, const int *fds, struct fin_wait *waits, struct pollfd *polls, unsigned nr, enum reason why)
+static void some_away(struct conn *const *conns, const int *fds, struct fin_wait *waits, struct pollfd *polls, unsigned nr, int64_t since, enum reason why)
 {
 	unsigned far = 0;
 
 	for (unsigned i = 0; i < nr; i++) {
-		bool is_far = unlikely(conn_is_linked(conns[i]) && conn_is_far(conns[i])) && conn_hold(conns[i], fds[i]);
+		bool is_far = is_since(conns[i], since) && conn_hold(conns[i], fds[i]);
 
 		waits[i] = (struct fin_wait){ .c = is_far ? conns[i] : NULL, .unacked = UINT64_MAX };
 		far += is_far;
@@ -379,7 +392,7 @@ static void some_away(struct conn *const *conns, const int *fds, struct fin_wait
 	}
 }
 
-void retreat_far_all_away(struct conn *const *conns, const int *fds, unsigned nr, enum reason why)
+void retreat_far_all_away(struct conn *const *conns, const int *fds, unsigned nr, int64_t since, enum reason why)
 {
 	struct fin_wait few_waits[FEW], *waits = few_waits;
 	struct pollfd few_polls[FEW], *polls = few_polls;
@@ -397,7 +410,7 @@ void retreat_far_all_away(struct conn *const *conns, const int *fds, unsigned nr
 		polls = (void *)(waits + nr);
 	}
 	for (unsigned i = 0; i < nr; i += most)
-		some_away(conns + i, fds + i, waits, polls, nr - i < most ? nr - i : most, why);
+		some_away(conns + i, fds + i, waits, polls, nr - i < most ? nr - i : most, since, why);
 	if (waits != few_waits)
 		sys_munmap((void *)at, bytes);
 }

@@ -20,8 +20,12 @@ struct conn;
  */
 bool retreat_far_away(struct conn *c, int fd, enum lane_asked how, enum reason why);
 
-/* ... for a while, of all connections of the process whose link is its own, before it makes a child (`shared`), or tries to become another program. No lock held. */
-void retreat_far_all_away(struct conn *const *conns, const int *fds, unsigned nr, enum reason why);
+/*
+ * ... for a while, of all connections of the process whose link is its own, and was made at `since` (now_ns()) or later, before it makes a child (`shared`), or tries to become
+ * another program. No lock held. _any: is there one?
+ */
+void retreat_far_all_away(struct conn *const *conns, const int *fds, unsigned nr, int64_t since, enum reason why);
+bool retreat_far_any(struct conn *const *conns, unsigned nr, int64_t since);
 
 /* Rx lock held: a switch was taken. If this end has gone, is its sender's end behind it? */
 void retreat_far_switched(struct conn *c, int fd);

@@ -312,6 +312,8 @@ def cases(probes, work):
              Case(probe("path", how, str(control)), at_once | {"ring": 65536}, ring_used_and_said("all came, the other end 0\n"), compare=False,
                   env={"VERBS_DOUBLE": f"control={control}" + silent})
              for how in ("send", "select", "poll", "epoll", "edge", "again") for silent in ("", ",timeout-ms=1000000")}
+    paths["fork-takes-long"] = Case(probe("midfork", str(control)), at_once, ring_used_and_said("all went on\n"), compare=False,
+                                    env={"VERBS_DOUBLE": f"control={control},timeout-ms=1000000"})
     table = {
         "closed-numbers": Case(probe("fds", "closed")),
         "close-everything": Case(probe("fds", "everything"), status=7),

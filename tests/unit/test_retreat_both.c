@@ -47,7 +47,7 @@ static int post_beside_another(struct ibv_qp *qp, struct ibv_send_wr *wr, struct
 	if (qp == second.beside && second.at-- == 0) {
 		second.held = wr;
 		second.kind = wr->num_sge ? *(uint8_t *)(uintptr_t)wr->sg_list->addr : 0;
-		retreat_far_all_away(&second.c, &second.fd, 1, REASON_SHARED);
+		retreat_far_all_away(&second.c, &second.fd, 1, 0, REASON_SHARED);
 		second.noted = conn_far_is_dead(second.c);
 		post_held();
 		return 0;
@@ -80,7 +80,7 @@ static void one_goes_behind_the_last_look_of_another(void **state)
 		assert_int_equal(stream_take(&there, 100), 100);
 		assert_int_equal(stream_send(&back, 70), 70);
 		begin_beside(first, i % 2 ? b.b : b.a, i % 2 ? b.b_fd : b.a_fd, i / 2, -1);
-		retreat_far_all_away(&first, i % 2 ? &b.a_fd : &b.b_fd, 1, REASON_SHARED);
+		retreat_far_all_away(&first, i % 2 ? &b.a_fd : &b.b_fd, 1, 0, REASON_SHARED);
 		device->ops.post_send = second.post;
 		both_go_on(&b, &there, &back);
 	}
@@ -98,7 +98,7 @@ static void who_is_about_to_go_notes_that_the_other_one_has_gone(void **state)
 		assert_int_equal(stream_take(&there, 100), 100);
 		assert_int_equal(stream_send(&back, 70), 70);
 		begin_beside(b.b, b.a, b.a_fd, GONE_POSTED, until);
-		retreat_far_all_away(&b.b, &b.b_fd, 1, REASON_SHARED);
+		retreat_far_all_away(&b.b, &b.b_fd, 1, 0, REASON_SHARED);
 		device->ops.post_send = second.post;
 		assert_int_equal(second.kind, MESSAGE_GONE);
 		assert_true(second.noted);

@@ -106,7 +106,7 @@ static void who_forks_goes_on_over_tcp(void **state)
 		struct stream there = a_to_b(&b), back = b_to_a(&b);
 
 		some_is_under_way(&there, &back, i);
-		retreat_far_all_away(&b.b, &b.b_fd, 1, REASON_SHARED);
+		retreat_far_all_away(&b.b, &b.b_fd, 1, 0, REASON_SHARED);
 		assert_true(load_relaxed(&b.b->link_dead));
 		/* Nothing has to be waited for that had come. */
 		if (there.got < there.sent)
@@ -142,7 +142,7 @@ static void what_is_read_while_an_end_goes_is_not_missed(void **state)
 		table.flush = flush_and_read;
 		reads_meanwhile = &there;
 		far_engine = &table;
-		retreat_far_all_away(&b.a, &b.a_fd, 1, REASON_SHARED);
+		retreat_far_all_away(&b.a, &b.a_fd, 1, 0, REASON_SHARED);
 		far_engine = engine;
 		assert_true(load_relaxed(&b.a->link_dead));
 		assert_int_equal(there.got, there.sent);
@@ -193,7 +193,7 @@ static void who_closes_while_an_end_goes_has_ended(void **state)
 		if (i % 2)
 			retreat_back_unlocked(b.a, b.a_fd, REASON_OOB);
 		else
-			retreat_far_all_away(&b.a, &b.a_fd, 1, REASON_SHARED);
+			retreat_far_all_away(&b.a, &b.a_fd, 1, 0, REASON_SHARED);
 		far_engine = engine;
 		assert_null(b.b);
 		back.sent = 70;
@@ -212,7 +212,7 @@ static void who_was_forked_hands_on_what_is_left(void **state)
 		struct stream there = a_to_b(&b);
 
 		assert_int_equal(stream_send(&there, 8000), 8000);
-		retreat_far_all_away(&b.b, &b.b_fd, 1, REASON_SHARED);
+		retreat_far_all_away(&b.b, &b.b_fd, 1, 0, REASON_SHARED);
 		if (sizes[i])
 			assert_int_equal(stream_take(&there, sizes[i]), sizes[i]);
 		conn_ready(b.a, b.a_fd, POLLIN, 0);
@@ -234,7 +234,7 @@ static void both_may_go(void **state)
 			assert_int_equal(stream_send(&there, sizes[i]), sizes[i]);
 		if (sizes[i] > 40)
 			assert_int_equal(stream_take(&there, sizes[i] / 3), sizes[i] / 3);
-		retreat_far_all_away(&b.a, &b.a_fd, 1, REASON_SHARED);
+		retreat_far_all_away(&b.a, &b.a_fd, 1, 0, REASON_SHARED);
 		assert_int_equal(stream_send(&back, 60), 60);
 		assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
 		assert_int_equal(stream_send(&there, 50), 50);
@@ -357,7 +357,7 @@ static void an_end_and_a_going_know_of_each_other(void **state)
 			/* Told, and then it sees that the other one has gone. */
 			conn_fin_await(b.a, true);
 			assert_int_equal(load_relaxed(&b.a->tx.fin), TX_FIN_DUE);
-			retreat_far_all_away(&b.b, &b.b_fd, 1, REASON_SHARED);
+			retreat_far_all_away(&b.b, &b.b_fd, 1, 0, REASON_SHARED);
 		} else {
 			assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
 		}
@@ -395,7 +395,7 @@ static void an_end_behind_a_switch_that_comes_is_one(void **state)
 			assert_int_equal(conn_shutdown(b.a, b.a_fd, SHUT_WR), 0);
 		else if (when)
 			conn_fin_await(b.a, true);
-		retreat_far_all_away(&b.b, &b.b_fd, 1, REASON_SHARED);
+		retreat_far_all_away(&b.b, &b.b_fd, 1, 0, REASON_SHARED);
 		assert_int_equal(load_relaxed(&b.b->rx.state), RX_ACKED);
 		assert_int_equal(conn_shutdown(b.a, b.a_fd, SHUT_WR), 0);
 		while (there.got < there.sent)
@@ -439,7 +439,7 @@ static void who_has_ended_its_stream_may_go(void **state)
 		if (seen)
 			conn_ready(b.a, b.a_fd, POLLIN, POLLIN | POLLRDHUP);
 		if (forks)
-			retreat_far_all_away(&b.b, &b.b_fd, 1, REASON_SHARED);
+			retreat_far_all_away(&b.b, &b.b_fd, 1, 0, REASON_SHARED);
 		else
 			assert_true(retreat_go_unlocked(b.b, b.b_fd, REASON_EXEC));
 		assert_true(load_relaxed(&b.b->link_dead));
@@ -477,7 +477,7 @@ static void behind_both_ends_nothing_is_said(void **state)
 			assert_int_equal(stream_take(&back, RING), 100);
 		if (i == 2)
 			assert_int_equal(conn_recv(b.a, b.a_fd, &byte, 1, 0), 0);
-		retreat_far_all_away(&b.a, &b.a_fd, 1, REASON_SHARED);
+		retreat_far_all_away(&b.a, &b.a_fd, 1, 0, REASON_SHARED);
 		assert_false(load_relaxed(&b.a->link_dead));
 		bench_close_b(&b);
 		if (!i)
@@ -553,7 +553,7 @@ static void behind_an_end_that_was_told_nothing_is_sent_again(void **state)
 	assert_int_equal(conn_lock_both(b.a), 0);
 	conn_end_lanes(b.a, b.a_fd);
 	conn_unlock_both(b.a);
-	retreat_far_all_away(&b.a, &b.a_fd, 1, REASON_SHARED);
+	retreat_far_all_away(&b.a, &b.a_fd, 1, 0, REASON_SHARED);
 	assert_false(load_relaxed(&b.a->link_dead));
 	assert_true(conn_far_stop(b.a));
 	bench_close_a(&b);
