@@ -424,7 +424,7 @@ static enum nego_outcome ask(struct conn *c, int fd, struct nego_row *row, const
 		return NEGO_FAILED;
 	/* Who offers is told, and hears of a ring of no size. */
 	row->waits = nego_row_count(row, why) != 0;
-	rc = equip(c, row, row->waits ? RING_BYTES_MIN : options.ring_bytes, LANE_OF_CREATOR, t, wire, why);
+	rc = equip(c, row, row->waits ? RING_BYTES_MIN : nego_ring_bytes(fd), LANE_OF_CREATOR, t, wire, why);
 	if (rc == -EAGAIN) {
 		once_more(c);
 		return NEGO_SOON;

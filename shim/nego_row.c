@@ -3,6 +3,7 @@
 #include "shim/nego_row.h"
 
 #include <errno.h>
+#include <linux/socket.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -17,6 +18,10 @@
 #include "shim/ready.h"
 
 #define NEGO_ROWS 1024
+
+/* Of RINGWAY_RING=auto. Between hosts a ring is pinned, and a program may ask for any buffer. */
+#define RING_USUAL (UINT32_C(256) << 10)
+#define RING_ASKED_MOST (UINT32_C(1) << 20)
 
 /* Untouched rows cost no memory. More attempts at once than rows: the rest is asked again later. */
 static struct nego_row rows[NEGO_ROWS];
@@ -343,6 +348,28 @@ static enum reason make_reason(int err)
 	default:
 		return nego_reason_of(err, REASON_NO_MEMORY);
 	}
+}
+
+uint32_t nego_ring_bytes(int fd)
+{
+	static const int option[] = { SO_SNDBUF, SO_RCVBUF }, lock[] = { SOCK_SNDBUF_LOCK, SOCK_RCVBUF_LOCK };
+	uint32_t size = RING_USUAL;
+	int locked, bytes;
+	socklen_t len = sizeof(locked);
+
+	if (options.ring_bytes != OPTION_RING_AUTO)
+		return options.ring_bytes;
+	/* Sizes that the kernel chose itself grow with the stream, and mean nothing. Kernels before 5.14 do not tell them apart. */
+	if (sys_getsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &locked, &len))
+		return size;
+	for (int i = 0; i < 2; i++) {
+		len = sizeof(bytes);
+		if (!(locked & lock[i]) || sys_getsockopt(fd, SOL_SOCKET, option[i], &bytes, &len))
+			continue;
+		while (size < RING_ASKED_MOST && bytes > (int)size)
+			size <<= 1;
+	}
+	return size;
 }
 
 int nego_row_create(struct conn *c, struct nego_row *row, uint32_t ring_bytes, int *segment_fd, enum reason *why)

@@ -102,6 +102,10 @@ int nego_row_wait_fd(const struct nego_row *row);
 void nego_row_watch(struct conn *c, struct nego_row *row);
 
 /*
+ * Bytes of each ring of a link that the acceptor makes, whose socket is `fd`: RINGWAY_RING, or by itself as large as what the program asked the kernel for, within bounds.
+ */
+uint32_t nego_ring_bytes(int fd);
+/*
  * What this end brings to a link: a segment of its own (`segment_fd` is then set to the memfd, the caller's to close) or the peer's, both
  * bells, a nonce; the readiness code adopts the connection. 0, -EAGAIN for not now, or -errno with the reason in *why, -EPROTO
  * being the peer's fault. Nothing is left behind on failure; unequip takes it all back.

@@ -107,6 +107,10 @@ static bool parse_ring(const char *value, uint32_t *out)
 	uint64_t bytes;
 	uint32_t size = 4096;
 
+	if (strcmp(value, "auto") == 0) {
+		*out = OPTION_RING_AUTO;
+		return true;
+	}
 	if (!parse_bytes(&value, UINT64_C(1) << 30, &bytes) || *value || bytes < 4096)
 		return false;
 	while (size < bytes)

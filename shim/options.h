@@ -13,6 +13,7 @@ enum { TRANSPORT_BIT_SHM = 1, TRANSPORT_BIT_VERBS = 2 };
 enum log_level { LOG_LEVEL_OFF, LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 #define OPTION_SPIN_AUTO (-1)
+#define OPTION_RING_AUTO 0
 
 /* Whichever comes first; bytes 0 means that only calls count, and calls 0 without bytes means at once. */
 struct option_after {
@@ -26,7 +27,7 @@ extern struct options {
 	bool enabled; /* RINGWAY=1 */
 	unsigned int transports;
 	struct option_after after;
-	uint32_t ring_bytes; /* a power of two */
+	uint32_t ring_bytes; /* a power of two, or OPTION_RING_AUTO */
 	unsigned int patience_ms;
 	int64_t spin_us;     /* or OPTION_SPIN_AUTO */
 	int64_t idle_ns; /* 0: never */

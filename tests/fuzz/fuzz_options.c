@@ -52,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 size_t fuzz_seed(unsigned int nr, uint8_t out[FUZZ_INPUT_MAX])
 {
 	static const char *const seeds[] = {
-		"RINGWAY_AFTER=8:65536", "RINGWAY_AFTER=0", "RINGWAY_RING=256K", "RINGWAY_RING=1024M", "RINGWAY_SPIN=auto",
+		"RINGWAY_AFTER=8:65536", "RINGWAY_AFTER=0", "RINGWAY_RING=auto", "RINGWAY_RING=256K", "RINGWAY_RING=1024M", "RINGWAY_SPIN=auto",
 		"RINGWAY_SPIN=50", "RINGWAY_TRANSPORTS=shm,verbs", "RINGWAY_TRANSPORTS=none", "RINGWAY_LOG=debug",
 		"RINGWAY_LOG_FILE=/dev/null", "RINGWAY_SUMMARY=stderr", "RINGWAY_IDLE=60", "RINGWAY_NONSENSE=1", "PATH=/bin",
 	};

@@ -481,6 +481,7 @@ def cases(probes, work):
         table[f"together-{how}-on-ring"] = Case(probe("together", how), at_once, ring_used)
     table["options-on-ring"] = Case(probe("options"), at_once, came_back_for_options)
     table["options-early"] = Case(probe("options", "early"), at_once, filtered)
+    table["buffers-on-ring"] = Case(probe("buffers"), at_once, ring_used_and_said("more went out\n"), compare=False)
     table["again-on-ring"] = Case(probe("again"), at_once, moved_again)
     for how in ("unshare", "syscall", "close-range", "files", "memory"):
         table[f"tables-{how}-on-ring"] = Case(probe("tables", how), at_once, ring_used)

@@ -61,6 +61,7 @@ static void has_the_documented_defaults(void **state)
 	assert_true(options.after.calls > 0);
 	assert_int_equal(options.idle_ns, 30000000000);
 	assert_int_equal(options.spin_us, OPTION_SPIN_AUTO);
+	assert_int_equal(options.ring_bytes, OPTION_RING_AUTO);
 	assert_int_equal(options.log_level, LOG_LEVEL_ERROR);
 	assert_null(options.log_path);
 	assert_null(options.summary_path);
