@@ -30,6 +30,7 @@
 #include "shim/wait.h"
 
 #define LOOK_FRAMES 16
+#define DISCONNECTS_MOST 1000
 
 void conn_receiver_goes(struct conn *c)
 {
@@ -198,14 +199,44 @@ bool conn_check_killed(struct conn *c, int fd)
 	return true;
 }
 
-void conn_reset_kernel(struct conn *c, int fd)
+/* The close that follows is to be a reset. */
+static void linger_not(struct conn *c, int fd)
+{
+	struct linger reset = { .l_onoff = 1, .l_linger = 0 };
+	unsigned len = sizeof(c->linger);
+
+	if (!c->linger_ours)
+		c->linger_ours = !sys_getsockopt(fd, SOL_SOCKET, SO_LINGER, &c->linger, &len);
+	sys_setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+}
+
+/* Kernels of 2023 (6.4 to 6.6, and their like of long-term series) do not disconnect a socket in which a thread waits: it is woken and let go. */
+static bool disconnects(int fd)
 {
 	struct sockaddr nobody = { .sa_family = AF_UNSPEC };
+	long r = -EBUSY;
+
+	for (int i = 0; i < DISCONNECTS_MOST && r == -EBUSY; i++) {
+		if (i) {
+			sys_call2(SYS_shutdown, fd, SHUT_RD);
+			sys_call0(SYS_sched_yield);
+		}
+		r = sys_call3(SYS_connect, fd, &nobody, sizeof(nobody.sa_family));
+	}
+	return r == 0;
+}
+
+void conn_reset_kernel(struct conn *c, int fd)
+{
 	unsigned len = sizeof(int);
 	int forgotten;
 
-	if (sys_call3(SYS_connect, fd, &nobody, sizeof(nobody)) < 0)
-		sys_call2(SYS_shutdown, fd, SHUT_RDWR);
+	if (!disconnects(fd)) {
+		/* A peer in our memory reads that first. Another one hears nothing until the close, which is better than an end. */
+		lane_reset(c->link.tx.ctl);
+		sys_call2(SYS_shutdown, fd, conn_is_far(c) ? SHUT_RD : SHUT_RDWR);
+		linger_not(c, fd);
+	}
 	/* The error that we tell stands for it. */
 	sys_getsockopt(fd, SOL_SOCKET, SO_ERROR, &forgotten, &len);
 }
@@ -283,16 +314,6 @@ void conn_end_soon(struct conn *c, int fd)
 	conn_fin_await(c, last);
 	if (last)
 		retreat_far_await(c, fd, now_ns() + (int64_t)options.patience_ms * 1000000);
-}
-
-/* The close that follows is to be a reset. */
-static void linger_not(struct conn *c, int fd)
-{
-	struct linger reset = { .l_onoff = 1, .l_linger = 0 };
-	unsigned len = sizeof(c->linger);
-
-	c->linger_ours = !sys_getsockopt(fd, SOL_SOCKET, SO_LINGER, &c->linger, &len);
-	sys_setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 }
 
 /* Behind retreat_end_begin(). A link that dies in between, unlike one that was dead then, has left its last bytes unsent and the end untold. */

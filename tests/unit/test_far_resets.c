@@ -3,11 +3,22 @@
 #include "tests/unit/far_bench.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
 
 #include "ringbuf/verbs_engine.h"
+#include "shim/conn_fin.h"
 #include "tests/unit/verbs_fixture.h"
 
 /* a's close is to be a reset; what its device is given waits. */
@@ -111,11 +122,79 @@ static void one_is_heard_of_by_the_next_send(void **state)
 	}
 }
 
+/* A kernel that does not disconnect a socket in which a thread waits, as often as told. */
+static int refusals;
+
+static void on_disconnect(int sig, siginfo_t *info, void *context)
+{
+	greg_t *regs = ((ucontext_t *)context)->uc_mcontext.gregs;
+	struct sockaddr nobody = { .sa_family = AF_UNSPEC };
+
+	regs[REG_RAX] = refusals-- > 0 ? -EBUSY : connect((int)regs[REG_RDI], &nobody, sizeof(nobody));
+}
+
+static void refuse_to_disconnect(int times)
+{
+	struct sock_filter f[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_connect, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, sizeof(sa_family_t), 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = { .len = sizeof(f) / sizeof(*f), .filter = f };
+	struct sigaction act = { .sa_sigaction = on_disconnect, .sa_flags = SA_SIGINFO };
+
+	refusals = times;
+	assert_int_equal(sigaction(SIGSYS, &act, NULL), 0);
+	assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	assert_int_equal(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog), 0);
+}
+
+/* What the kernel of a peer without memory of ours tells: -EAGAIN for nothing yet. */
+static int kernel_reads(int fd)
+{
+	char byte;
+	ssize_t n = recv(fd, &byte, 1, MSG_DONTWAIT);
+
+	return n < 0 ? -errno : (int)n;
+}
+
+/* 0, or the first thing that is not so. */
+static int cut_where_refused(int times)
+{
+	struct bench b = bench_open_far();
+
+	refuse_to_disconnect(times);
+	conn_cut(b.a, b.a_fd, REASON_LINK_LOST);
+	if (kernel_reads(b.b_fd) != (times > 10000 ? -EAGAIN : -ECONNRESET))
+		return 1;
+	bench_close_a(&b);
+	return times > 10000 && kernel_reads(b.b_fd) != -ECONNRESET ? 2 : 0;
+}
+
+static void one_of_ours_is_never_an_end(void **state)
+{
+	static const int refused[] = { 0, 1, 100, INT_MAX };
+
+	for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
+		pid_t child = fork();
+		int status;
+
+		if (!child)
+			_exit(cut_where_refused(refused[i]));
+		assert_int_equal(waitpid(child, &status, 0), child);
+		assert_int_equal(status, 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_that_was_asked_for_is_told_once),
 		cmocka_unit_test(one_is_heard_of_by_the_next_send),
+		cmocka_unit_test(one_of_ours_is_never_an_end),
 	};
 
 	return cmocka_run_group_tests_name("far_resets", tests, bench_setup_group, NULL);
