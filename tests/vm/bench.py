@@ -65,4 +65,4 @@ def test_small_messages_one_way(one, two, record):
 
 
 def test_large_messages_one_way(one, two, record):
-    compare(one, two, record, 5, 65536, 40, 2, 12)
+    compare(one, two, record, 7, 65536, 40, 2, 22)
