@@ -354,6 +354,7 @@ uint32_t nego_ring_bytes(int fd)
 {
 	static const int option[] = { SO_SNDBUF, SO_RCVBUF }, lock[] = { SOCK_SNDBUF_LOCK, SOCK_RCVBUF_LOCK };
 	uint32_t size = RING_USUAL;
+	uint64_t asked = 0;
 	int locked, bytes;
 	socklen_t len = sizeof(locked);
 
@@ -364,11 +365,11 @@ uint32_t nego_ring_bytes(int fd)
 		return size;
 	for (int i = 0; i < 2; i++) {
 		len = sizeof(bytes);
-		if (!(locked & lock[i]) || sys_getsockopt(fd, SOL_SOCKET, option[i], &bytes, &len))
-			continue;
-		while (size < RING_ASKED_MOST && bytes > (int)size)
-			size <<= 1;
+		if (locked & lock[i] && !sys_getsockopt(fd, SOL_SOCKET, option[i], &bytes, &len) && bytes > 0)
+			asked += (uint64_t)bytes;
 	}
+	while (size < RING_ASKED_MOST && size < asked)
+		size <<= 1;
 	return size;
 }
 

@@ -102,7 +102,8 @@ int nego_row_wait_fd(const struct nego_row *row);
 void nego_row_watch(struct conn *c, struct nego_row *row);
 
 /*
- * Bytes of each ring of a link that the acceptor makes, whose socket is `fd`: RINGWAY_RING, or by itself as large as what the program asked the kernel for, within bounds.
+ * Bytes of each ring of a link that the acceptor makes, whose socket is `fd`: RINGWAY_RING, or by itself as large as the buffers that the program had the kernel make,
+ * within bounds. Both together: a ring stands for what the kernel keeps at the two ends of a lane.
  */
 uint32_t nego_ring_bytes(int fd);
 /*
