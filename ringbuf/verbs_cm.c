@@ -56,9 +56,9 @@ static void attempt_end(struct verbs_attempt *a);
 
 static enum verbs_error verbs_offer(struct verbs_attempt **out, const struct sockaddr *local)
 {
+	KEEPS_ERRNO;
 	enum verbs_error why;
 	struct verbs_attempt *a = begin(&why);
-	KEEPS_ERRNO;
 
 	if (!a)
 		return why;
@@ -83,10 +83,10 @@ failed:
 
 static enum verbs_error verbs_dial(struct verbs_attempt **out, const struct sockaddr *local, const struct sockaddr *peer)
 {
+	KEEPS_ERRNO;
 	enum verbs_error why;
 	struct verbs_attempt *a = begin(&why);
 	struct sockaddr_storage from = { 0 };
-	KEEPS_ERRNO;
 
 	if (!a)
 		return why;

@@ -138,7 +138,8 @@ struct verbs_link {
 	uint8_t outbox[SEND_SLOTS][MESSAGE_BYTES];
 };
 
-/* The libraries set errno, and a call that succeeds leaves the program's alone: at the top of whatever the shim calls and they are called from. */
+/* The libraries set errno, and a call that succeeds leaves the program's alone: at the top of whatever the shim calls and they are called from, in front
+ * of the first call. */
 static inline void errno_back(const int *kept)
 {
 	errno = *kept;

@@ -331,6 +331,15 @@ static void rendezvous_that_come_to_nothing(void **state)
 	assert_int_equal(fake_live(), 0);
 	fake.no_device = false;
 
+	/* None on the whole host, as once the only one has been taken away. The library's errno is not the program's. */
+	fake.no_devices = true;
+	errno = EAGAIN;
+	assert_int_equal(verbs->offer(&offer, (struct sockaddr *)&local), VERBS_NO_DEVICE);
+	assert_int_equal(errno, EAGAIN);
+	assert_int_equal(verbs->dial(&dial, (struct sockaddr *)&peer, (struct sockaddr *)&local), VERBS_NO_DEVICE);
+	assert_int_equal(errno, EAGAIN);
+	fake.no_devices = false;
+
 	/* Memory that cannot be pinned, whichever of the four it is. */
 	for (unsigned nth = 0; nth < 4; nth++) {
 		fake.fail_reg_mr = ENOMEM;

@@ -16,6 +16,7 @@ struct fake {
 	bool late_reads;   /* what a READ reads is taken when it is executed, and arrives with fake_land() */
 	bool iwarp;        /* devices without immediates */
 	bool no_device;    /* no address has a device */
+	bool no_devices;   /* there is none at all, and rdma_cm does not begin */
 	bool no_route;     /* and none leads anywhere */
 	bool removed;      /* the device has gone: posting fails, channels hang up */
 	unsigned posts_left; /* ... with the n-th post from here on; 0: with none */

@@ -55,8 +55,13 @@ static void push_data(struct fake_event *e, const void *data, uint8_t len)
 
 struct rdma_event_channel *rdma_create_event_channel(void)
 {
-	struct fake_events *ch = calloc(1, sizeof(*ch));
+	struct fake_events *ch;
 
+	if (fake.no_devices) {
+		errno = ENODEV;
+		return NULL;
+	}
+	ch = calloc(1, sizeof(*ch));
 	ch->channel.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	fake_made++;
 	return &ch->channel;
