@@ -65,7 +65,7 @@ static enum nego_outcome introduce(struct conn *c, int fd, struct nego_row *row,
 		return rc == -EAGAIN ? NEGO_SOON : NEGO_FAILED;
 	rc = nego_row_count(row, why);
 	if (!rc)
-		rc = nego_row_create(c, row, nego_ring_bytes(fd), &segment_fd, why);
+		rc = nego_row_create(c, row, nego_ring_bytes(), &segment_fd, why);
 	if (rc == -EAGAIN)
 		return NEGO_SOON;
 	if (rc)

@@ -9,9 +9,11 @@
 #include "shim/nego_remote.h"
 
 #include <errno.h>
+#include <linux/socket.h>
 #include <string.h>
 
 #include "ringbuf/atomic.h"
+#include "ringbuf/sys.h"
 #include "shim/clock.h"
 #include "shim/far.h"
 #include "shim/handler.h"
@@ -29,6 +31,7 @@ enum {
 
 /* Pinning is ours to pay, so a dialler may not ask for any size. */
 #define RING_MOST (UINT32_C(1) << 26)
+#define RING_ASKED_MOST (UINT32_C(1) << 20)	/* it is pinned, and a program may ask for any buffer */
 
 /* ---- hosts that have never answered -------------------------------------------------------------------------------- */
 
@@ -411,6 +414,31 @@ static enum nego_outcome offer_step(struct conn *c, int fd, struct nego_row *row
 
 /* ---- the acceptor -------------------------------------------------------------------------------------------------- */
 
+/*
+ * As large as the buffers that the program had the kernel make, both together: a ring stands for what the kernel keeps at the two ends of a lane. On one host there are
+ * overflow rings for what is not read soon, and a larger ring would only take more of the cache.
+ */
+static uint32_t ring_bytes_for(int fd)
+{
+	static const int option[] = { SO_SNDBUF, SO_RCVBUF }, lock[] = { SOCK_SNDBUF_LOCK, SOCK_RCVBUF_LOCK };
+	uint32_t size = nego_ring_bytes();
+	uint64_t asked = 0;
+	int locked, bytes;
+	socklen_t len = sizeof(locked);
+
+	/* Sizes that the kernel chose itself grow with the stream, and mean nothing. Kernels before 5.14 do not tell them apart. */
+	if (options.ring_bytes != OPTION_RING_AUTO || sys_getsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &locked, &len))
+		return size;
+	for (int i = 0; i < 2; i++) {
+		len = sizeof(bytes);
+		if (locked & lock[i] && !sys_getsockopt(fd, SOL_SOCKET, option[i], &bytes, &len) && bytes > 0)
+			asked += (uint64_t)bytes;
+	}
+	while (size < RING_ASKED_MOST && size < asked)
+		size <<= 1;
+	return size;
+}
+
 static enum nego_outcome ask(struct conn *c, int fd, struct nego_row *row, const struct nego_tuple *t, enum reason *why)
 {
 	uint8_t wire[NEGO_REMOTE_SIZE];
@@ -424,7 +452,7 @@ static enum nego_outcome ask(struct conn *c, int fd, struct nego_row *row, const
 		return NEGO_FAILED;
 	/* Who offers is told, and hears of a ring of no size. */
 	row->waits = nego_row_count(row, why) != 0;
-	rc = equip(c, row, row->waits ? RING_BYTES_MIN : nego_ring_bytes(fd), LANE_OF_CREATOR, t, wire, why);
+	rc = equip(c, row, row->waits ? RING_BYTES_MIN : ring_bytes_for(fd), LANE_OF_CREATOR, t, wire, why);
 	if (rc == -EAGAIN) {
 		once_more(c);
 		return NEGO_SOON;

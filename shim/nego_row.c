@@ -3,7 +3,6 @@
 #include "shim/nego_row.h"
 
 #include <errno.h>
-#include <linux/socket.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -19,9 +18,7 @@
 
 #define NEGO_ROWS 1024
 
-/* Of RINGWAY_RING=auto. Between hosts a ring is pinned, and a program may ask for any buffer. */
-#define RING_USUAL (UINT32_C(256) << 10)
-#define RING_ASKED_MOST (UINT32_C(1) << 20)
+#define RING_USUAL (UINT32_C(256) << 10) /* with RINGWAY_RING=auto */
 
 /* Untouched rows cost no memory. More attempts at once than rows: the rest is asked again later. */
 static struct nego_row rows[NEGO_ROWS];
@@ -350,27 +347,9 @@ static enum reason make_reason(int err)
 	}
 }
 
-uint32_t nego_ring_bytes(int fd)
+uint32_t nego_ring_bytes(void)
 {
-	static const int option[] = { SO_SNDBUF, SO_RCVBUF }, lock[] = { SOCK_SNDBUF_LOCK, SOCK_RCVBUF_LOCK };
-	uint32_t size = RING_USUAL;
-	uint64_t asked = 0;
-	int locked, bytes;
-	socklen_t len = sizeof(locked);
-
-	if (options.ring_bytes != OPTION_RING_AUTO)
-		return options.ring_bytes;
-	/* Sizes that the kernel chose itself grow with the stream, and mean nothing. Kernels before 5.14 do not tell them apart. */
-	if (sys_getsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &locked, &len))
-		return size;
-	for (int i = 0; i < 2; i++) {
-		len = sizeof(bytes);
-		if (locked & lock[i] && !sys_getsockopt(fd, SOL_SOCKET, option[i], &bytes, &len) && bytes > 0)
-			asked += (uint64_t)bytes;
-	}
-	while (size < RING_ASKED_MOST && size < asked)
-		size <<= 1;
-	return size;
+	return options.ring_bytes == OPTION_RING_AUTO ? RING_USUAL : options.ring_bytes;
 }
 
 int nego_row_create(struct conn *c, struct nego_row *row, uint32_t ring_bytes, int *segment_fd, enum reason *why)

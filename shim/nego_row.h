@@ -101,11 +101,8 @@ int nego_row_wait_fd(const struct nego_row *row);
 /* Tells the readiness code of it, if it has changed. */
 void nego_row_watch(struct conn *c, struct nego_row *row);
 
-/*
- * Bytes of each ring of a link that the acceptor makes, whose socket is `fd`: RINGWAY_RING, or by itself as large as the buffers that the program had the kernel make,
- * within bounds. Both together: a ring stands for what the kernel keeps at the two ends of a lane.
- */
-uint32_t nego_ring_bytes(int fd);
+/* Bytes of each ring of a link that the acceptor makes, where nothing speaks for more. */
+uint32_t nego_ring_bytes(void);
 /*
  * What this end brings to a link: a segment of its own (`segment_fd` is then set to the memfd, the caller's to close) or the peer's, both
  * bells, a nonce; the readiness code adopts the connection. 0, -EAGAIN for not now, or -errno with the reason in *why, -EPROTO

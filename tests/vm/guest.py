@@ -178,7 +178,7 @@ class Guest:
         self.port, far = socket.socketpair()
         fds = [far.fileno()]
         argv = ['qemu-system-x86_64', '-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot',
-                '-accel', 'tcg,thread=multi', '-cpu', 'max', '-smp', str(cpus), '-m', str(mib),
+                '-accel', 'tcg,thread=multi', '-cpu', 'max,-cx16', '-smp', str(cpus), '-m', str(mib),
                 '-serial', 'file:' + self.console_path, '-kernel', kernel, '-initrd', initramfs,
                 '-append', ' '.join(COMMAND_LINE),
                 # The bits of a file's number that tell one file system from another would not fit otherwise.
