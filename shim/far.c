@@ -3,9 +3,13 @@
 #include "shim/far.h"
 
 #include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
 
+#include "ringbuf/sys.h"
 #include "shim/fdtab.h"
 #include "shim/log.h"
+#include "shim/maps.h"
 #include "shim/own_fd.h"
 #include "shim/real.h"
 
@@ -14,6 +18,7 @@ const struct verbs_table *far_engine;
 enum { NOT_TRIED, TRYING, TRIED };
 static _Atomic int tried;
 static bool forked;
+static bool alone; /* the program does not use the libraries itself */
 
 /* Which of the hidden descriptors are the libraries'. */
 static _Atomic uint64_t theirs[FDTAB_MAX / 64];
@@ -63,7 +68,6 @@ bool far_lets_close(int fd)
 
 static const struct verbs_table *open_engine(void)
 {
-	bool alone = false;
 	const struct verbs_table *table = real_open_beside("libringway-verbs.so", "librdmacm.so.1", VERBS_TABLE_SYMBOL, &alone);
 
 	if (!table) {
@@ -97,6 +101,24 @@ int far_loaded(enum reason *why)
 	return far_engine && !forked ? 0 : -ENOSYS;
 }
 
+/*
+ * Queues of the device's that were mapped at the moment of the fork: an attempt's, or those of a link that could not be left. As long as anybody has a
+ * part of it mapped, soft-RoCE does not let a device go, and who removes it waits. The places stay taken, for what this process does not use any more may still name them.
+ */
+static void let_go_of_queues(void)
+{
+	struct maps m;
+	uintptr_t from, to;
+	char said[160];
+
+	if (!maps_open(&m))
+		return;
+	while (maps_next(&m, &from, &to, said, sizeof(said)))
+		if (strstr(said, "/dev/infiniband/uverbs"))
+			sys_mmap((void *)from, to - from, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	maps_close(&m);
+}
+
 void far_fork_child(void)
 {
 	/* Another thread of the parent was at it. */
@@ -105,6 +127,8 @@ void far_fork_child(void)
 	if (!far_engine)
 		return;
 	forked = true;
+	if (alone)
+		let_go_of_queues();
 	for (int fd = fdtab_next_hidden(0); fd >= 0; fd = fdtab_next_hidden((unsigned int)fd + 1))
 		if (far_is_libs(fd)) {
 			/* The number may be ours in this process, whose children are not to close it. */

@@ -14,6 +14,7 @@
 
 #include "ringbuf/atomic.h"
 #include "ringbuf/sys.h"
+#include "shim/maps.h"
 #include "shim/signals.h"
 
 #define SIGNALS 64
@@ -66,54 +67,18 @@ static bool add_restorer(struct restorers *r, int sig)
 	return true;
 }
 
-struct maps {
-	int fd;
-	size_t len, next;
-	char bytes[4096];
-};
-
-/* -1: no more. */
-static int next_byte(struct maps *m)
-{
-	ssize_t n;
-
-	if (m->next == m->len) {
-		n = sys_read(m->fd, m->bytes, sizeof(m->bytes));
-		if (n <= 0)
-			return -1;
-		m->len = (size_t)n;
-		m->next = 0;
-	}
-	return (unsigned char)m->bytes[m->next++];
-}
-
-/* A number, and what comes behind it. */
-static int next_number(struct maps *m, uintptr_t *number)
-{
-	int c;
-
-	for (*number = 0;; *number = *number << 4 | (uintptr_t)(c <= '9' ? c - '0' : c - 'a' + 10)) {
-		c = next_byte(m);
-		if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')))
-			return c;
-	}
-}
-
 /* The end of the mapping that `at` lies in; 0: not to be found out. */
 static uintptr_t mapping_end(uintptr_t at)
 {
-	struct maps m = { .fd = sys_openat(AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0) };
+	struct maps m;
 	uintptr_t from, to, end = 0;
 
-	if (m.fd < 0)
+	if (!maps_open(&m))
 		return 0;
-	while (!end && next_number(&m, &from) == '-' && next_number(&m, &to) == ' ') {
+	while (!end && maps_next(&m, &from, &to, NULL, 0))
 		if (from <= at && at < to)
 			end = to;
-		for (int c = 0; c >= 0 && c != '\n';)
-			c = next_byte(&m);
-	}
-	sys_close(m.fd);
+	maps_close(&m);
 	return end;
 }
 

@@ -13,7 +13,7 @@ LONGEST = 600
 # header includes headers of its own layer and of those below; so does every file of the lowest layer. What is not named
 # here belongs to "moves".
 LAYERS = (
-    ('floor', ('text', 'glibc', 'options', 'log', 'own_fd', 'clock', 'real', 'signals', 'counted', 'asleep', 'fdtab', 'unseen', 'frame', 'le', 'family', 'circle', 'handler', 'lane_lock', 'nego_msg',
+    ('floor', ('text', 'glibc', 'options', 'log', 'own_fd', 'clock', 'real', 'signals', 'counted', 'asleep', 'fdtab', 'unseen', 'frame', 'le', 'family', 'circle', 'handler', 'maps', 'lane_lock', 'nego_msg',
                'nego_state', 'diag', 'calls_check', 'unwound', 'stepped', 'links')),
     ('records', ('conn', 'far', 'guard', 'summary', 'stats_slots')),
     ('moves', ('nego', 'switch', 'wait', 'ready', 'epoll', 'inherit', 'init')),
