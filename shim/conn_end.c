@@ -233,7 +233,8 @@ void conn_reset_kernel(struct conn *c, int fd)
 
 	if (!disconnects(fd)) {
 		/* A peer in our memory reads that first. Another one hears nothing until the close, which is better than an end. */
-		lane_reset(c->link.tx.ctl);
+		if (conn_is_linked(c))
+			lane_reset(c->link.tx.ctl);
 		sys_call2(SYS_shutdown, fd, conn_is_far(c) ? SHUT_RD : SHUT_RDWR);
 		linger_not(c, fd);
 	}

@@ -271,7 +271,7 @@ def phases(options):
                 Phase('asan', asan, sanitized, 1200, 3), Phase('vm', gcc, ['vm'], 1500, 2)]
     return [Phase('gcc', gcc, None, 2400, 2), Phase('clang', clang, None, 2400, 2), Phase('asan', asan, sanitized, 2400, 4),
             Phase('gcc-long', gcc, ['long'], 2400, 3), Phase('clang-long', clang, ['long'], 2400, 3),
-            Phase('asan-long', asan, ['long'], 3000, 5), Phase('vm', gcc, ['vm', 'vm-long'], 6000, 2)]
+            Phase('asan-long', asan, ['long'], 3000, 5), Phase('vm', gcc, ['vm', 'vm-long'], 9000, 2)]
 
 
 def main():
@@ -281,7 +281,7 @@ def main():
     extent.add_argument('--all', action='store_true')
     parser.add_argument('--budget', type=float, metavar='MINUTES')
     options = parser.parse_args()
-    budget = options.budget or (180 if options.all else 45)
+    budget = options.budget or (240 if options.all else 45)
     # Told to end, it ends what it has started; tools/check prints the last line then.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     started = time.monotonic()
