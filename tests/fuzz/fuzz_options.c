@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	options_read(env);
 	fuzz_check(dup2(kept, 2) == 2);
 	close(kept);
-	fuzz_check(options.ring_bytes >= RING_BYTES_MIN && options.ring_bytes <= RING_BYTES_MAX);
+	fuzz_check(options.ring_bytes == OPTION_RING_AUTO || (options.ring_bytes >= RING_BYTES_MIN && options.ring_bytes <= RING_BYTES_MAX));
 	fuzz_check(!(options.ring_bytes & (options.ring_bytes - 1)));
 	fuzz_check(!(options.transports & ~(unsigned int)(TRANSPORT_BIT_SHM | TRANSPORT_BIT_VERBS)));
 	fuzz_check(options.spin_us >= OPTION_SPIN_AUTO);
