@@ -51,11 +51,20 @@ static void teller_leave(void)
 	lock_drop(&teller.lock);
 }
 
-static void ring_channel(const struct shared_cq *cq)
+static long tell(int fd, const struct shared_cq *cq)
 {
 	struct sockaddr_un to = { .sun_family = AF_UNIX };
 	uint64_t cookie = load_acquire(&cq->cookie);
+
+	memcpy(to.sun_path, cq->channel, cq->channel_len);
+	return sys_sendto(fd, &cookie, sizeof(cookie), MSG_DONTWAIT | MSG_NOSIGNAL, &to,
+			  (unsigned)(offsetof(struct sockaddr_un, sun_path) + cq->channel_len));
+}
+
+static void ring_channel(const struct shared_cq *cq)
+{
 	bool kept;
+	long r;
 	int fd;
 
 	lock_take(&teller.lock);
@@ -63,11 +72,20 @@ static void ring_channel(const struct shared_cq *cq)
 	fd = kept ? teller.fd : sys_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		misuse("no descriptor is left to tell of a completion with");
-	memcpy(to.sun_path, cq->channel, cq->channel_len);
-	/* One that is full of events that nobody takes is readable all the same. */
-	(void)sys_sendto(fd, &cookie, sizeof(cookie), MSG_DONTWAIT | MSG_NOSIGNAL, &to,
-			 (unsigned)(offsetof(struct sockaddr_un, sun_path) + cq->channel_len));
-	if (!kept && fd >= 0)
+	r = tell(fd, cq);
+	/*
+	 * The channel is full of events that nobody takes, and readable all the same. Or it is not: events that nobody has taken yet, from whichever channel,
+	 * count against the buffer of who told of them, too, which has room for fewer than there may be channels. Another sender's has room.
+	 */
+	if (kept && r == -EAGAIN) {
+		int other = hide_fd(sys_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+
+		if (other < 0)
+			misuse("no descriptor is left to tell of a completion with");
+		(void)tell(other, cq);
+		close_hidden(other);
+	}
+	if (!kept)
 		sys_close(fd);
 	lock_drop(&teller.lock);
 }

@@ -100,6 +100,45 @@ static void one_event_for_each_arming(void **state)
 	between(write_when_told, count_events);
 }
 
+/* ---- many channels, of which nobody takes an event ---- */
+
+enum { MANY = 400 };
+
+/* Each by a receive request of a queue pair that has failed, which needs no peer. */
+static void complete_in_each(void)
+{
+	struct sockaddr_in here = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct ibv_qp_attr failed = { .qp_state = IBV_QPS_ERR };
+
+	end.events = rdma_create_event_channel();
+	NEED(end.events && !rdma_create_id(end.events, &end.id, NULL, RDMA_PS_TCP) && !rdma_bind_addr(end.id, (struct sockaddr *)&here));
+	end.pd = ibv_alloc_pd(end.id->verbs);
+	NEED(end.pd);
+	for (int i = 0; i < MANY; i++) {
+		struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC, .cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 } };
+		struct ibv_recv_wr wr = { .wr_id = 1 }, *bad;
+
+		end.channel = ibv_create_comp_channel(end.id->verbs);
+		NEED(end.channel);
+		end.cq = ibv_create_cq(end.id->verbs, 2, &end, end.channel, 0);
+		NEED(end.cq);
+		attr.send_cq = attr.recv_cq = end.cq;
+		NEED(!rdma_create_qp(end.id, end.pd, &attr) && !ibv_modify_qp(end.id->qp, &failed, IBV_QP_STATE));
+		NEED(!ibv_req_notify_cq(end.cq, 0) && !ibv_post_recv(end.id->qp, &wr, &bad));
+		NEED(channel_is_readable());
+		rdma_destroy_qp(end.id);
+	}
+}
+
+static void be_nobody(void)
+{
+}
+
+static void each_of_many_channels_is_told(void **state)
+{
+	between(complete_in_each, be_nobody);
+}
+
 /* ---- READ, and slots ---- */
 
 static void be_read(void)
@@ -300,6 +339,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(messages_to_and_fro),
 		cmocka_unit_test(one_event_for_each_arming),
+		cmocka_unit_test(each_of_many_channels_is_told),
 		cmocka_unit_test(reads_and_slots),
 		cmocka_unit_test(a_sender_waits_for_a_receive_request),
 		cmocka_unit_test(a_sender_that_does_not_wait_for_ever),
