@@ -395,6 +395,11 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 		conn_frames_try(c, fd);
 	if (unlikely((was_tx_ring && !conn_tx_on_ring(c)) || ((returning || was_rx_ring) && !conn_rx_on_ring(c)))) {
 		kernel = ask_again(fd, want, kernel);
+		/* It may have come back by a shutdown of our own that began after this look. */
+		if (load_relaxed(&c->rx.shut)) {
+			kernel = ask_shut(fd, want, kernel);
+			shut = kernel & POLLRDHUP;
+		}
 		ready |= on_any_road(want, kernel);
 	}
 	/* On TCP the end would come behind the bytes. */
@@ -405,6 +410,14 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 	/* The kernel's send would fail: so shall ours, whatever room there is. */
 	if (kernel & POLLHUP && conn_tx_on_ring(c))
 		conn_receiver_goes(c);
+	/*
+	 * The look, or another thread's, may have met an end or a reset that came after the kernel was asked: then all that it means is told at once:
+	 * never an end that is not readable, whatever another thread notes between here and the lane's own part below.
+	 */
+	if (load_relaxed(&c->rx.pending_errno))
+		ready |= POLLERR | POLLHUP | (want & (READ_EVENTS | POLLRDHUP));
+	if (load_relaxed(&c->rx.state) == RX_ENDED)
+		ready |= (want & (READ_EVENTS | POLLRDHUP)) | (load_relaxed(&c->tx.state) == TX_SHUT ? POLLHUP : 0);
 	if (conn_rx_on_ring(c)) {
 		size_t low = (size_t)load_relaxed(&c->rcv_lowat), most = ring_rx_comes(&c->link.rx) / 2;
 
@@ -425,11 +438,6 @@ short conn_ready(struct conn *c, int fd, short want, short kernel)
 		if (c->rx.stash_len || conn_rx_ended(c) || kernel & POLLRDHUP)
 			ready |= want & READ_EVENTS;
 	}
-	/* The look may have met an end or a reset that came after the kernel was asked: then all that it means is told at once. */
-	if (load_relaxed(&c->rx.pending_errno))
-		ready |= POLLERR | POLLHUP | (want & POLLRDHUP);
-	if (load_relaxed(&c->rx.state) == RX_ENDED)
-		ready |= (want & POLLRDHUP) | (load_relaxed(&c->tx.state) == TX_SHUT ? POLLHUP : 0);
 	if (conn_tx_on_ring(c)) {
 		/* A send would not wait: it would fail. */
 		if (kernel & (POLLERR | POLLHUP) || load_relaxed(&c->rx.pending_errno) || gone_for_good(c, kernel) || writable(c))

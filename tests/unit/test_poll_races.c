@@ -116,6 +116,34 @@ static void an_end_under_another_threads_lock_is_seen(void **state)
 	bench_close(&b);
 }
 
+/* ---- a shutdown of our own ---- */
+
+/* By another thread, between a look's beginning and its end. */
+static void shut_both(void)
+{
+	bench_when_looked(NULL);
+	assert_int_equal(conn_shutdown(b.b, b.b_fd, SHUT_RDWR), 0);
+}
+
+/* In a look that began before it, too: what can be read is told with what has ended. */
+static void a_shutdown_in_a_look_is_told_whole(void **state)
+{
+	static const short wants[] = { POLLIN | POLLRDHUP, POLLIN };
+
+	for (int i = 0; i < 2; i++) {
+		struct pollfd p = { .events = wants[i] };
+
+		b = bench_on_rings();
+		p.fd = b.b_fd;
+		bench_when_looked(shut_both);
+		alarm(20);
+		assert_int_equal(ready_poll(&p, 1, -1, NULL, false), 1);
+		alarm(0);
+		assert_int_equal(p.revents, wants[i] | POLLHUP);
+		bench_close(&b);
+	}
+}
+
 /* ---- two numbers of one connection --------------------------------------------------------------------------------- */
 
 static int nr_looks;
@@ -164,6 +192,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_close_between_look_and_sleep_is_seen),
 		cmocka_unit_test(an_end_under_another_threads_lock_is_seen),
+		cmocka_unit_test(a_shutdown_in_a_look_is_told_whole),
 		cmocka_unit_test(bytes_between_two_looks_are_told_of_both_numbers),
 	};
 
